@@ -186,7 +186,7 @@ def memories(lanes: int, buffer_bytes: int) -> dict[str, int]:
     """Bytes of every memory."""
     return {
         "buffer (4 banks, 1R1W)": buffer_bytes,
-        "accumulators (2 halves of int32)": 2 * ACCUMULATORS * lanes * 4,
+        "accumulators (2 banks of int32)": 2 * ACCUMULATORS * lanes * 4,
         "weights beside the array (2 tiles)": 2 * lanes * lanes,
         "factors": FACTOR_ROWS * lanes * FACTOR_BYTES,
         "tables": TABLES * TABLE_BYTES,

@@ -52,7 +52,7 @@ CHECKS = {
     "system": ["tests/rtl/test_cocotb.py", "-k", "axi"],
     "plans": ["tests/rtl/test_rtl.py::test_random_plans_on_rtl", "tests/rtl/test_emulator.py"],
 }
-COMPUTES = frozenset("setup ring columns second weights array accumulators drain tables exec".split())
+COMPUTES = frozenset("setup ring columns second weights array accumulators drain requantize tables exec".split())
 BUS = frozenset("axi registers".split())
 QUIET = ("-o", "addopts=-q --strict-markers --import-mode=importlib", "-x", "-m", "not slow")
 

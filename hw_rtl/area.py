@@ -46,7 +46,7 @@ PARTS: dict[str, Part] = {
     "lf_array": Part("MACs", Area(23_422, 21_197, 256, 0)),
     "lf_weights": Part("columns", Area(5_804, 3_137, 0, 0)),
     "lf_accumulators": Part("columns", Area(12_022, 2_067, 0, 60)),
-    "lf_drain": Part("columns", Area(12_344, 9_197, 64, 10)),  # with lf_factors and lf_tables
+    "lf_drain": Part("columns", Area(12_344, 9_197, 64, 10)),  # with lf_factors, lf_requantize and lf_tables
     "lf_buffer": Part("nothing", Area(4_234, 8, 0, 0)),  # but for its memories
     "everything else": Part("nothing", Area(19_268, 18_658, 16, 4)),
 }

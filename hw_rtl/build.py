@@ -17,6 +17,7 @@ from lfopt.isa import c_headers
 from lfopt.isa.systemverilog import generate
 
 HERE = Path(__file__).parent
+RTL = HERE / "rtl"  # modules, packages, and what they include
 SIMULATION = HERE / "sim"
 TOP = "lf_sim"
 KEY = 32  # hexadecimal digits
@@ -64,28 +65,26 @@ class Design:
     optimization: str = "-O3"
 
 
-def build(keep: Keep, parameters: Parameters | None = None, *, replaced: Mapping[str, Path] | None = None) -> Model:
-    """The simulation for these parameters, as it is kept if nothing has changed.
-
-    `replaced` names SystemVerilog files to take in place of those of the project, by file name. Raises BuildFailed.
-    """
+def build(keep: Keep, parameters: Parameters | None = None) -> Model:
+    """The simulation for these parameters, as it is kept if nothing has changed. Raises BuildFailed."""
     parameters = parameters or Parameters()
-    return Model(compiled(keep, design(parameters, replaced)), parameters)
+    return Model(compiled(keep, design(parameters)), parameters)
 
 
-def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -> Design:
+def design(parameters: Parameters) -> Design:
     """The whole accelerator with its memory."""
     generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
     unknown = "unique" if parameters.unknown else "fast"
     options = ("--x-assign", unknown, "--x-initial", unknown, "--noassert", *("--assert",) * parameters.assertions)
-    return Design(TOP, sources(replaced), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
+    return Design(TOP, sources(), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
 
 
 def compiled(keep: Keep, of: Design) -> Path:
     """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), *c_headers.generate())}
     digest = hashlib.sha256(repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode())
-    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*of.files, of.harness, *_beside(of.harness)))):
+    files = (*of.files, *included(), of.harness, *_beside(of.harness))
+    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in files)):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
 
@@ -137,18 +136,23 @@ def linked(keep: Keep, model: Model, harness: Path, texts: Mapping[str, str]) ->
     return keep(digest.hexdigest()[:KEY], make) / harness.stem
 
 
-def sources(replaced: Mapping[str, Path] | None = None) -> list[Path]:
+def sources() -> list[Path]:
     """The SystemVerilog files, packages first; lf_isa_pkg.sv, which is generated, is not among them."""
-    by_name = {path.name: path for folder in ("rtl", "sim") for path in sorted((HERE / folder).glob("*.sv"))} | dict(replaced or {})
-    return sorted(by_name.values(), key=lambda path: (not path.stem.endswith("_pkg"), path.name))
+    files = [path for folder in (RTL, SIMULATION) for path in folder.glob("*.sv")]
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.name))
 
 
-def lint(scratch: Path, top: str, parameters: Parameters, *, replaced: Mapping[str, Path] | None = None) -> None:
+def included() -> list[Path]:
+    """The files that modules include, all in `RTL`."""
+    return sorted(RTL.glob("*.svh"))
+
+
+def lint(scratch: Path, top: str, parameters: Parameters) -> None:
     """Let Verilator look at the files with all its warnings on. Raises BuildFailed."""
     for name, text in generate():
         (scratch / name).write_text(text)
     generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
-    _run([tool("verilator"), "--lint-only", "-Wall", "--top-module", top, *generics, *_files(scratch, sources(replaced))], scratch)
+    _run([tool("verilator"), "--lint-only", "-Wall", f"-I{RTL}", "--top-module", top, *generics, *_files(scratch, sources())], scratch)
 
 
 def available() -> str:
@@ -164,7 +168,7 @@ def _verilate(scratch: Path, of: Design) -> None:
     command = [
         tool("verilator"),
         *("--cc", "--exe", "--build", "--build-jobs", "2", of.optimization, *of.options),
-        *("--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
+        *(f"-I{RTL}", "--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
         *(f"-G{name}={value}" for name, value in of.generics.items()),
         *("-CFLAGS", " ".join((*of.compiler, f"-I{scratch}", f"-I{SIMULATION}")), "-MAKEFLAGS", " ".join(make)),
         *_files(scratch, of.files),

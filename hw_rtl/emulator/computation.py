@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.descriptors import PAIRED
 from hw_rtl.emulator.drain import held_writes, result_writes, wrapped
 from hw_rtl.emulator.errors import Fault
 from hw_rtl.emulator.memory import Memory
@@ -35,7 +34,7 @@ def _sums(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndar
     held = None if d["first"] else held_sums(memory, d, row, count)
     window = Window.of(d, row, count)
     sums = _of_padding(memory, d, count) if window is None else _of_windows(memory, d, window)
-    if d["operation"] in PAIRED:
+    if Operation(d["operation"]).needs_second:
         second = second_operand(memory, d, row, count)
         sums = sums * second if d["operation"] == Operation.MUL else d["a_multiplier"] * sums + d["b_multiplier"] * second
     if held is not None:

@@ -9,8 +9,8 @@ from hw_rtl.emulator.errors import Fault
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, COMPUTATION, WINDOW, Class, Error, Kind, Operation, Scale, Space
 
-PAIRED = (Operation.ADD, Operation.MUL)  # what has a second operand
-ELEMENTWISE = (Operation.COPY, *PAIRED)
+WEIGHTED = [operation for operation in Operation if operation.has_weights]
+PAIRED = [operation for operation in Operation if operation.needs_second]
 
 
 class Entry(NamedTuple):
@@ -44,24 +44,24 @@ def _transfer_problem(d: Mapping[str, int], lanes: int) -> str:
 
 def _computation_problem(d: Mapping[str, int], lanes: int) -> str:
     """Why a computation raises FIELD whatever its rows, or nothing."""
-    operation, whole = d["operation"], d["first"] and d["last"]
-    if operation not in list(Operation) or d["scale"] not in list(Scale):
-        return f"operation {operation}, scale {d['scale']}"
+    if d["operation"] not in list(Operation) or d["scale"] not in list(Scale):
+        return f"operation {d['operation']}, scale {d['scale']}"
+    operation, whole = Operation(d["operation"]), d["first"] and d["last"]
     sizes = "a_slots a_height a_width kernel_rows kernel_columns dilation out_blocks out_tail o_width".split()
-    sizes += ["o_slots"] * d["last"] + ["b_slots"] * (not whole or operation in PAIRED)
-    sizes += ["in_blocks", "in_tail"] * (operation == Operation.CONV)
+    sizes += ["o_slots"] * d["last"] + ["b_slots"] * (not whole or operation.needs_second)
+    sizes += ["in_blocks", "in_tail"] * (operation is Operation.CONV)
     if zero := [name for name in sizes if not d[name]]:
         return f"{zero[0]} is 0"
-    if d["out_tail"] > lanes or operation == Operation.CONV and d["in_tail"] > lanes:
+    if d["out_tail"] > lanes or operation is Operation.CONV and d["in_tail"] > lanes:
         return f"tails are {d['in_tail']} and {d['out_tail']}; accepted: up to {lanes}"
-    if operation == Operation.CONV and d["narrow"] and (d["in_blocks"] > 1 or d["in_tail"] * WINDOW > lanes):
+    if operation is Operation.CONV and d["narrow"] and (d["in_blocks"] > 1 or d["in_tail"] * WINDOW > lanes):
         return f"narrow, with {d['in_blocks']} blocks, the last of {d['in_tail']} channels; accepted: 1 block of up to {lanes // WINDOW}"
     if problem := _lanes_problem(d, lanes):
         return problem
-    if operation in ELEMENTWISE and (d["kernel_rows"], d["kernel_columns"]) != (1, 1):
-        return f"{Operation(operation).name} with a window of {d['kernel_rows']} x {d['kernel_columns']}; accepted: 1 x 1"
-    if operation in PAIRED and not whole:
-        return f"{Operation(operation).name} with held sums"
+    if not operation.has_window and (d["kernel_rows"], d["kernel_columns"]) != (1, 1):
+        return f"{operation.name} with a window of {d['kernel_rows']} x {d['kernel_columns']}; accepted: 1 x 1"
+    if operation.needs_second and not whole:
+        return f"{operation.name} with held sums"
     if d["last"] and d["scale"] == Scale.SCALAR and not 1 <= d["shift"] <= 62:
         return f"a shift of {d['shift']}; accepted: 1 to 62"
     return ""
@@ -84,13 +84,14 @@ def _lanes_problem(d: Mapping[str, int], lanes: int) -> str:
 
 def moved(d: Mapping[str, int], command: Mapping[str, int], lanes: int) -> Mapping[str, int]:
     """A computation's descriptor, moved by the numbers of a command. Raises Fault FIELD, BUFFER."""
-    if d["operation"] in (Operation.CONV, Operation.DEPTHWISE) and not d["w_slots"]:
+    operation = d["operation"]  # of a corrupted entry: none that there is
+    if operation in WEIGHTED and not d["w_slots"]:
         raise Fault(Error.FIELD, "w_slots is 0")
     read, made = command["from_block"], command["to_block"]
     slot = command["slot"] % d["w_slots"] if d["w_slots"] else 0
     found = {
         "a_base": d["a_base"] + read * d["a_block_words"],
-        "b_base": d["b_base"] + (read if d["operation"] in PAIRED else made) * d["b_block_words"],
+        "b_base": d["b_base"] + (read if operation in PAIRED else made) * d["b_block_words"],
         "o_base": d["o_base"] + made * d["o_block_words"],
         "bias": d["bias"] + slot * d["bias_slot_words"],
         "factors": d["factors"] + command["factor"],

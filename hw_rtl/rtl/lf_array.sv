@@ -5,6 +5,8 @@
 //   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3 of the first, 4 to 7 of the second, ..; of
 //                3 columns, the fifth kernel column is in rows 12 to 14; of 2, rows 0 to 7 are of the first, 8 to 15 of the second
 //   the others   rows 0 to 3: the first two with other factors than weights (the second operand, a multiplier, 1), the last two as they are
+`include "lf_assert.svh"
+
 module lf_array
   import lf_isa_pkg::*;
   import lf_reach_pkg::Reach;
@@ -32,7 +34,7 @@ module lf_array
   input  logic                           second_used_i,
   input  logic [Window-1:0][Lanes*8-1:0] second_i,  // the second operand, or the held sums with which a block begins
   // Sums of the pass, of neighbouring columns, four cycles later.
-  output int                             sum_o [Window][Lanes],
+  output logic signed [31:0]             sum_o [Window][Lanes],
   // Rows of the weights of the next pass.
   input  logic                           row_valid_i,
   input  logic                           row_depthwise_i,
@@ -46,7 +48,7 @@ module lf_array
   localparam int unsigned NarrowLanes = Lanes / Window;
   localparam int unsigned Spread = Window * Window;  // rows of a depthwise convolution
 
-  // Operands need 10 bits, products 20. The simulator's loops become vector instructions where they have 32; an assertion says what operands hold.
+  // Operands need 10 bits, products 20. Simulation has 32, with which its loops become vector instructions; an assertion says what operands hold.
 `ifdef SYNTHESIS
   typedef logic signed [9:0] operand_t;
   typedef logic signed [25:0] factor_t;
@@ -54,11 +56,11 @@ module lf_array
   typedef logic signed [35:0] wide_t;
   typedef logic signed [23:0] sum_t;
 `else
-  typedef int operand_t;
-  typedef int factor_t;
-  typedef int product_t;
-  typedef int wide_t;
-  typedef int sum_t;
+  typedef logic signed [31:0] operand_t;
+  typedef logic signed [31:0] factor_t;
+  typedef logic signed [31:0] product_t;
+  typedef logic signed [31:0] wide_t;
+  typedef logic signed [31:0] sum_t;
 `endif
 
   logic conv, depthwise, plain;
@@ -310,7 +312,8 @@ module lf_array
 
   // -- Third stage: sums of four rows -----------------------------------------------------------------------------------------------------
 
-  int       first_d [Lanes], first_q [Lanes], rest_d [Lanes], rest_q [Lanes];  // of the first four rows; of the rows behind Spread and of held sums
+  logic signed [31:0] first_d [Lanes], first_q [Lanes];  // of the first four rows
+  logic signed [31:0] rest_d [Lanes], rest_q [Lanes];  // of the rows behind Spread and of held sums
   sum_t     others_d [1:Window-1][Lanes], others_q [1:Window-1][Lanes];  // of four rows each
   sum_t     upper_q [Lanes];  // of the last two of these
   product_t fifth_q [Window-1][Lanes];
@@ -370,7 +373,7 @@ module lf_array
 
   // -- Fourth stage: their sums -----------------------------------------------------------------------------------------------------------
 
-  int   sum_d [Window][Lanes];
+  logic signed [31:0] sum_d [Window][Lanes];
   sum_t more [2][Lanes], fifth [Window-1][Lanes];  // what is added to the sums of four rows
 
   always_comb begin
@@ -399,12 +402,9 @@ module lf_array
   logic unused;
   assign unused = ^descriptor_i;
 
-`ifndef SYNTHESIS
-  // Operands are what 10 bits hold.
   for (genvar r = 0; r < Lanes; r++) begin : gen_operands
     for (genvar o = 0; o < Lanes; o++) begin : gen_lane
-      assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512));
+      `LF_ASSERT(OperandFits, !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512), "an operand has more than 10 bits")
     end
   end
-`endif
 endmodule

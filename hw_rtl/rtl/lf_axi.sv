@@ -1,5 +1,9 @@
 // The accelerator with the ports of a system on chip: AXI4 master (128 bits, INCR bursts, one identity) and AXI4-Lite slave for its registers.
-module lf_axi #(
+`include "lf_assert.svh"
+
+module lf_axi
+  import lf_port_pkg::*;
+#(
   parameter int unsigned Lanes = 16,           // channels side by side: 16, 32 or 64
   parameter int unsigned BufferBytes = 262144  // a multiple of 4 * Lanes
 ) (
@@ -61,14 +65,15 @@ module lf_axi #(
   localparam logic [1:0] Okay = 2'b00;
   localparam logic [1:0] SlaveError = 2'b10;
 
-  logic [7:0] rd_beats;
-  logic [7:0] wr_beats;
-  logic       write;
-  logic       read;
-  logic       bvalid_q;
-  logic       berror_q;
-  logic       rvalid_q;
-  logic       unused;
+  burst_t      rd_burst;
+  burst_t      wr_burst;
+  write_beat_t wr_beat;
+  logic        write;
+  logic        read;
+  logic        bvalid_q;
+  logic        berror_q;
+  logic        rvalid_q;
+  logic        unused;
 
   lf_core #(
     .Lanes      (Lanes),
@@ -76,43 +81,38 @@ module lf_axi #(
   ) u_core (
     .clk_i,
     .rst_ni,
-    .reg_valid_i    ((write && s_wstrb_i == '1) || read),
-    .reg_write_i    (write),
-    .reg_addr_i     (write ? s_awaddr_i : s_araddr_i),
-    .reg_wdata_i    (s_wdata_i),
-    .reg_rdata_o    (s_rdata_o),
+    .reg_i           ('{valid: (write && s_wstrb_i == '1) || read, write: write, addr: write ? s_awaddr_i : s_araddr_i, wdata: s_wdata_i}),
+    .reg_rdata_o     (s_rdata_o),
     .irq_o,
-    .rd_req_valid_o (m_arvalid_o),
-    .rd_req_ready_i (m_arready_i),
-    .rd_req_addr_o  (m_araddr_o),
-    .rd_req_beats_o (rd_beats),
-    .rd_valid_i     (m_rvalid_i),
-    .rd_ready_o     (m_rready_o),
-    .rd_data_i      (m_rdata_i),
-    .rd_err_i       (m_rresp_i[1]),
-    .wr_req_valid_o (m_awvalid_o),
-    .wr_req_ready_i (m_awready_i),
-    .wr_req_addr_o  (m_awaddr_o),
-    .wr_req_beats_o (wr_beats),
-    .wr_valid_o     (m_wvalid_o),
-    .wr_ready_i     (m_wready_i),
-    .wr_data_o      (m_wdata_o),
-    .wr_strb_o      (m_wstrb_o),
-    .wr_last_o      (m_wlast_o),
-    .wr_resp_valid_i(m_bvalid_i),
-    .wr_resp_err_i  (m_bresp_i[1])
+    .rd_burst_o      (rd_burst),
+    .rd_burst_ready_i(m_arready_i),
+    .rd_beat_i       ('{valid: m_rvalid_i, data: m_rdata_i, err: m_rresp_i[1]}),
+    .rd_beat_ready_o (m_rready_o),
+    .wr_burst_o      (wr_burst),
+    .wr_burst_ready_i(m_awready_i),
+    .wr_beat_o       (wr_beat),
+    .wr_beat_ready_i (m_wready_i),
+    .wr_response_i   ('{valid: m_bvalid_i, err: m_bresp_i[1]})
   );
 
-  assign m_arlen_o   = rd_beats - 8'd1;
+  assign m_arvalid_o = rd_burst.valid;
+  assign m_araddr_o  = rd_burst.addr;
+  assign m_arlen_o   = rd_burst.beats - 8'd1;
   assign m_arsize_o  = BeatSize;
   assign m_arburst_o = Increment;
   assign m_arprot_o  = '0;
   assign m_arcache_o = Bufferable;
-  assign m_awlen_o   = wr_beats - 8'd1;
+  assign m_awvalid_o = wr_burst.valid;
+  assign m_awaddr_o  = wr_burst.addr;
+  assign m_awlen_o   = wr_burst.beats - 8'd1;
   assign m_awsize_o  = BeatSize;
   assign m_awburst_o = Increment;
   assign m_awprot_o  = '0;
   assign m_awcache_o = Bufferable;
+  assign m_wvalid_o  = wr_beat.valid;
+  assign m_wdata_o   = wr_beat.data;
+  assign m_wstrb_o   = wr_beat.strb;
+  assign m_wlast_o   = wr_beat.last;
   assign m_bready_o  = 1'b1;
   assign unused      = ^{m_rlast_i, m_rresp_i[0], m_bresp_i[0]};  // the core counts beats
 
@@ -146,15 +146,15 @@ module lf_axi #(
     if (!rst_ni) running_q <= 1'b0;
     else running_q <= 1'b1;
   end
+`endif
 
   // AXI4-Lite: a response stays until it is taken.
-  assert property (@(posedge clk_i) disable iff (!running_q) s_bvalid_o && !s_bready_i |=> s_bvalid_o && $stable(s_bresp_o));
-  assert property (@(posedge clk_i) disable iff (!running_q) s_rvalid_o && !s_rready_i |=> s_rvalid_o && $stable(s_rdata_o));
+  `LF_HELD(WriteResponseHeld, s_bvalid_o, s_bready_i, s_bresp_o, clk_i, !running_q)
+  `LF_HELD(ReadResponseHeld, s_rvalid_o, s_rready_i, s_rdata_o, clk_i, !running_q)
   // AXI4: what is offered stays until it is accepted; a burst keeps within 4 KiB.
-  assert property (@(posedge clk_i) disable iff (!running_q) m_arvalid_o && !m_arready_i |=> m_arvalid_o && $stable({m_araddr_o, m_arlen_o}));
-  assert property (@(posedge clk_i) disable iff (!running_q) m_awvalid_o && !m_awready_i |=> m_awvalid_o && $stable({m_awaddr_o, m_awlen_o}));
-  assert property (@(posedge clk_i) disable iff (!running_q) m_wvalid_o && !m_wready_i |=> m_wvalid_o && $stable({m_wdata_o, m_wstrb_o, m_wlast_o}));
-  assert property (@(posedge clk_i) disable iff (!running_q) !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_beats) * 13'd16 <= 13'd4096);
-  assert property (@(posedge clk_i) disable iff (!running_q) !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_beats) * 13'd16 <= 13'd4096);
-`endif
+  `LF_HELD(ReadHeld, m_arvalid_o, m_arready_i, {m_araddr_o, m_arlen_o}, clk_i, !running_q)
+  `LF_HELD(WriteHeld, m_awvalid_o, m_awready_i, {m_awaddr_o, m_awlen_o}, clk_i, !running_q)
+  `LF_HELD(BeatHeld, m_wvalid_o, m_wready_i, {m_wdata_o, m_wstrb_o, m_wlast_o}, clk_i, !running_q)
+  `LF_ASSERT(ReadInPage, !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_burst.beats) * 13'd16 <= 13'd4096, "a read crosses 4 KiB", clk_i, !running_q)
+  `LF_ASSERT(WriteInPage, !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_burst.beats) * 13'd16 <= 13'd4096, "a write crosses 4 KiB", clk_i, !running_q)
 endmodule

@@ -3,33 +3,32 @@
 // in the next cycle, in the order of the window. Of the read requester 3, and the write requester 1, only the first word of the window is looked at.
 // Of a granted request with a word behind the end nothing is read or written; `fault` says so in the same cycle. Requester 3 waits even for a bank
 // whose request is not granted, so that no grant depends on a chain of others.
+`include "lf_assert.svh"
+
 module lf_buffer
   import lf_isa_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Lanes = 16,  // bytes of a word
   parameter int unsigned BufferWords = 16384  // a multiple of 4
 ) (
   input  logic                                clk_i,
   input  logic                                rst_ni,
-  input  logic [3:0]                          rd_valid_i,
-  input  logic [3:0][19:0]                    rd_word_i,
-  input  logic [3:0][Window-1:0]              rd_mask_i,
+  input  buffer_request_t [3:0]               rd_i,
   input  logic                                rd_first_i,  // requester 2 comes first
-  output logic [3:0]                          rd_grant_o,
-  output logic [3:0]                          rd_fault_o,
+  output buffer_response_t [3:0]              rd_response_o,
   output logic [3:0][Window-1:0][Lanes*8-1:0] rd_data_o,
-  input  logic [1:0]                          wr_valid_i,
-  input  logic [1:0][19:0]                    wr_word_i,
-  input  logic [1:0][Window-1:0]              wr_mask_i,
+  input  buffer_request_t [1:0]               wr_i,
   input  logic [1:0][Window-1:0][Lanes*8-1:0] wr_data_i,
   input  logic [Lanes-1:0]                    wr_lanes_i,  // bytes of each word that requester 0 writes; the other writes all
-  output logic [1:0]                          wr_grant_o,
-  output logic [1:0]                          wr_fault_o
+  output buffer_response_t [1:0]              wr_response_o
 );
   localparam int unsigned Banks = Window;
   localparam int unsigned Rows = BufferWords / Banks;
   localparam int unsigned RowBits = $clog2(Rows);
 
+  logic [3:0]                     rd_grant, rd_fault;
+  logic [1:0]                     wr_grant, wr_fault;
   logic [3:0][Banks-1:0]          rd_named;
   logic [1:0][Banks-1:0]          wr_named;
   logic [Banks-1:0]               bank_read, bank_write;
@@ -64,7 +63,7 @@ module lf_buffer
     logic [Banks-1:0] earlier;
     earlier = '0;
     for (int unsigned i = 0; i < 4; i++) begin
-      rd_named[i] = named(rd_valid_i[i], rd_word_i[i][1:0], i != 3 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]));
+      rd_named[i] = named(rd_i[i].valid, rd_i[i].word[1:0], i != 3 ? rd_i[i].mask : Window'(rd_i[i].mask[0]));
     end
     bank_read = '0;
     read_row = '0;
@@ -75,32 +74,32 @@ module lf_buffer
       if (rd_first_i && i == 1 && (rd_named[0] & rd_named[2]) != '0) earlier = rd_named[2];
       if (!rd_first_i && i == 2 && (rd_named[0] & rd_named[1]) != '0) earlier = rd_named[0];
       if (rd_first_i && i == 2) earlier = '0;
-      rd_grant_o[i] = rd_valid_i[i] && (rd_named[i] & earlier) == '0;
-      rd_fault_o[i] = rd_grant_o[i] && over(rd_word_i[i], i != 3 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]));
+      rd_grant[i] = rd_i[i].valid && (rd_named[i] & earlier) == '0;
+      rd_fault[i] = rd_grant[i] && over(rd_i[i].word, i != 3 ? rd_i[i].mask : Window'(rd_i[i].mask[0]));
       for (int unsigned b = 0; b < Banks; b++) begin
         if (rd_named[i][b] && !earlier[b]) begin
-          bank_read[b] = rd_grant_o[i] && !rd_fault_o[i];
-          read_row[b] = row_of(rd_word_i[i], 2'(b));
+          bank_read[b] = rd_grant[i] && !rd_fault[i];
+          read_row[b] = row_of(rd_i[i].word, 2'(b));
         end
       end
     end
   end
 
   always_comb begin
-    for (int unsigned i = 0; i < 2; i++) wr_named[i] = named(wr_valid_i[i], wr_word_i[i][1:0], i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]));
+    for (int unsigned i = 0; i < 2; i++) wr_named[i] = named(wr_i[i].valid, wr_i[i].word[1:0], i < 1 ? wr_i[i].mask : Window'(wr_i[i].mask[0]));
     for (int unsigned i = 0; i < 2; i++) begin
-      wr_grant_o[i] = wr_valid_i[i] && (i == 0 || (wr_named[1] & wr_named[0]) == '0);
-      wr_fault_o[i] = wr_grant_o[i] && over(wr_word_i[i], i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]));
+      wr_grant[i] = wr_i[i].valid && (i == 0 || (wr_named[1] & wr_named[0]) == '0);
+      wr_fault[i] = wr_grant[i] && over(wr_i[i].word, i < 1 ? wr_i[i].mask : Window'(wr_i[i].mask[0]));
     end
     write_second = ~wr_named[0];
     for (int unsigned b = 0; b < Banks; b++) begin
-      bank_write[b] = write_second[b] ? wr_named[1][b] && wr_grant_o[1] && !wr_fault_o[1] : wr_grant_o[0] && !wr_fault_o[0];
-      write_row[b] = write_second[b] ? row_of(wr_word_i[1], 2'(b)) : row_of(wr_word_i[0], 2'(b));
+      bank_write[b] = write_second[b] ? wr_named[1][b] && wr_grant[1] && !wr_fault[1] : wr_grant[0] && !wr_fault[0];
+      write_row[b] = write_second[b] ? row_of(wr_i[1].word, 2'(b)) : row_of(wr_i[0].word, 2'(b));
     end
   end
 
   for (genvar b = 0; b < Banks; b++) begin : gen_bank
-    assign write_data[b] = write_second[b] ? wr_data_i[1][0] : wr_data_i[0][2'(b) - wr_word_i[0][1:0]];
+    assign write_data[b] = write_second[b] ? wr_data_i[1][0] : wr_data_i[0][2'(b) - wr_i[0].word[1:0]];
 
     lf_memory #(
       .Width(Lanes * 8),
@@ -123,7 +122,7 @@ module lf_buffer
       turn_q <= '{default: '0};
     end else begin
       for (int unsigned i = 0; i < 4; i++) begin
-        if (rd_grant_o[i]) turn_q[i] <= rd_word_i[i][1:0];
+        if (rd_grant[i]) turn_q[i] <= rd_i[i].word[1:0];
       end
     end
   end
@@ -138,6 +137,19 @@ module lf_buffer
     rd_data_o[3][0] = read_data[turn_q[3]];
   end
 
+  for (genvar i = 0; i < 4; i++) begin : gen_read
+    assign rd_response_o[i] = '{grant: rd_grant[i], fault: rd_fault[i]};
+    `LF_ASSERT(GrantedOnceAsked, !rd_grant[i] || rd_i[i].valid, "a read is granted that was not asked for")
+    for (genvar j = 0; j < i; j++) begin : gen_other
+      `LF_ASSERT(ReadsApart, !(rd_grant[i] && rd_grant[j]) || (rd_named[i] & rd_named[j]) == '0, "two reads go to a bank")
+    end
+  end
+  for (genvar i = 0; i < 2; i++) begin : gen_write
+    assign wr_response_o[i] = '{grant: wr_grant[i], fault: wr_fault[i]};
+    `LF_ASSERT(GrantedOnceAsked, !wr_grant[i] || wr_i[i].valid, "a write is granted that was not asked for")
+  end
+  `LF_ASSERT(WritesApart, wr_grant != '1 || (wr_named[0] & wr_named[1]) == '0, "two writes go to a bank")
+
   logic unused;
-  assign unused = ^{rd_mask_i[3][Window-1:1], wr_mask_i[1][Window-1:1], wr_data_i[1][Window-1:1]};
+  assign unused = ^{rd_i[3].mask[Window-1:1], wr_i[1].mask[Window-1:1], wr_data_i[1][Window-1:1]};
 endmodule

@@ -1,7 +1,10 @@
 // Sends the steps of a command on their way: asks the buffer for the window of each, once all that it needs is there. Steps are found by lf_walk, which
 // may be a command ahead.
+`include "lf_assert.svh"
+
 module lf_columns
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
   parameter int unsigned BufferWords = 16384
@@ -11,33 +14,11 @@ module lf_columns
   // A command that was set up. It is taken in one cycle, when free_o is high.
   input  logic               start_i,
   output logic               free_o,
-  input  computation_t       descriptor_i,
-  input  reach_t             reach_i,
-  input  logic [11:0]        count_i,
-  input  logic [9:0]         columns_i,
-  input  logic [11:0]        kernel_rows_i,
-  input  logic signed [22:0] a_row_i,
-  input  logic [31:0]        a_offset_i,
-  input  logic [31:0]        a_row_step_i,
-  input  logic [31:0]        a_kernel_step_i,
-  input  logic [31:0]        a_limit_i,
-  input  logic [31:0]        o_offset_i,
-  input  logic [31:0]        o_row_step_i,
-  input  logic [31:0]        o_limit_i,
-  input  logic [31:0]        b_offset_i,
-  input  logic [31:0]        b_row_step_i,
-  input  logic [31:0]        b_limit_i,
+  input  command_t           command_i,
   output logic               busy_o,
   // The command whose steps go, for all who deal with it.
   output logic               new_o,  // pulse: it is another one from the next cycle on
-  output computation_t       descriptor_o,
-  output logic [9:0]         columns_o,
-  output logic [31:0]        o_offset_o,
-  output logic [31:0]        o_row_step_o,
-  output logic [31:0]        o_limit_o,
-  output logic [31:0]        b_offset_o,
-  output logic [31:0]        b_row_step_o,
-  output logic [31:0]        b_limit_o,
+  output work_t              work_o,
   output logic [2:0]         together_o,  // columns of the result that a step makes
   // Operand windows.
   output logic               rd_valid_o,
@@ -46,9 +27,9 @@ module lf_columns
   input  logic               rd_grant_i,
   output logic               fault_o,  // level: the next step lies behind the end of the buffer
   // What a step must wait for.
-  input  logic               tile_full_i,  // the weights of the next pass are there
+  input  logic               weights_valid_i,  // the weights of the next pass are there
   input  logic               second_i,  // a column of the second operand, or of held sums, is there
-  input  logic [1:0]         half_busy_i,  // finished sums are not all read
+  input  logic [1:0]         bank_busy_i,  // finished sums are not all read
   // The step that goes.
   output logic               issue_o,
   output step_t              step_o,
@@ -56,25 +37,17 @@ module lf_columns
   output logic               final_start_o,  // first column of a block's last pass
   output logic               uses_second_o,
   output logic               second_end_o,  // no later column uses this one of the second operand
-  output logic               uses_tile_o,
-  output logic               half_o,
+  output logic               uses_weights_o,
+  output logic               bank_o,
   // The block at work goes to the drain while its sums grow.
-  output logic               job_valid_o,
-  input  logic               job_ready_i,
-  output logic [9:0]         job_block_o,
-  output logic               job_half_o,
-  output logic               job_last_o,  // of the command
+  output logic               request_valid_o,
+  input  logic               request_ready_i,
+  output block_t             request_o,
   output logic               wait_weights_o,
   output logic               wait_buffer_o,
   output logic               wait_drain_o
 );
-  // What others must know of a command, too.
-  typedef struct packed {
-    computation_t d;
-    logic [9:0]   columns;
-    logic [31:0]  o_offset, o_row_step, o_limit, b_offset, b_row_step, b_limit;
-  } command_t;
-  command_t    walk_q, work_q;  // that of the walk; that whose steps go
+  work_t       walk_q, work_q;  // of the command of the walk; of that whose steps go
   logic [11:0] rows_q;
   logic        kernel_meets_q;  // some row of the kernel meets the map
   logic        waits_q;  // the walk's is not yet the one whose steps go
@@ -89,15 +62,7 @@ module lf_columns
     .clk_i,
     .rst_ni,
     .start_i,
-    .descriptor_i,
-    .reach_i,
-    .count_i,
-    .kernel_rows_i,
-    .a_row_i,
-    .a_offset_i,
-    .a_row_step_i,
-    .a_kernel_step_i,
-    .a_limit_i,
+    .command_i,
     .busy_o    (walking),
     .together_o(together),
     .advance_o (advance),
@@ -114,18 +79,9 @@ module lf_columns
       kernel_meets_q <= 1'b0;
     end else if (start_i) begin
       waits_q <= 1'b1;
-      walk_q <= '{
-        d: descriptor_i,
-        columns: columns_i,
-        o_offset: o_offset_i,
-        o_row_step: o_row_step_i,
-        o_limit: o_limit_i,
-        b_offset: b_offset_i,
-        b_row_step: b_row_step_i,
-        b_limit: b_limit_i
-      };
-      rows_q <= count_i;
-      kernel_meets_q <= kernel_rows_i != '0;
+      walk_q <= '{columns: command_i.columns, b: command_i.b, o: command_i.o, d: command_i.d};
+      rows_q <= command_i.count;
+      kernel_meets_q <= command_i.kernel_rows != '0;
     end else if (new_o) begin
       waits_q <= 1'b0;
     end
@@ -136,18 +92,18 @@ module lf_columns
   // The command whose steps go.
   logic [9:0]   block_q;
   logic [2:0]   together_q, shift_q;
-  logic         busy_q, half_q, job_q, again_q, fresh_q, alone_q, weighted_q, needs_second_q, held_sums_q;
-  logic         waiting, go, half_ready, drain_ready, tile_ready, second_ready, calm;
+  logic         busy_q, bank_q, request_q, again_q, fresh_q, alone_q, weighted_q, reads_second_q, held_sums_q;
+  logic         waiting, go, bank_ready, drain_ready, weights_ready, second_ready, hazard_free;
 
   always_comb begin
-    // The drain reads the finished sums of a half while the last pass makes them.
-    half_ready = !half_busy_i[half_q] || (step.final_pass && !step.pass_start);
-    drain_ready = step.fetch || (half_ready && !(step.block_end && job_q));
-    tile_ready = step.fetch || !weighted_q || !step.pass_start || tile_full_i;
+    // The drain reads the finished sums of a bank while the last pass makes them.
+    bank_ready = !bank_busy_i[bank_q] || (step.final_pass && !step.pass_start);
+    drain_ready = step.fetch || (bank_ready && !(step.block_end && request_q));
+    weights_ready = step.fetch || !weighted_q || !step.pass_start || weights_valid_i;
     second_ready = step.fetch || !uses_second_o || second_i;
-    calm = !(again_q && alone_q) && !fresh_q;  // a sum must be back before it is touched again
+    hazard_free = !(again_q && alone_q) && !fresh_q;  // a sum must be back before it is touched again
     waiting = busy_q && valid;
-    go = waiting && drain_ready && tile_ready && second_ready && calm;
+    go = waiting && drain_ready && weights_ready && second_ready && hazard_free;
     fault_o = go && step.over;
     rd_valid_o = go && step.mask != '0 && !step.over;
     rd_word_o = step.word;
@@ -159,14 +115,14 @@ module lf_columns
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= 1'b0;
-      half_q <= 1'b0;
+      bank_q <= 1'b0;
       block_q <= '0;
-      job_q <= 1'b0;
+      request_q <= 1'b0;
       again_q <= 1'b0;
       fresh_q <= 1'b0;
       alone_q <= 1'b0;
       weighted_q <= 1'b0;
-      needs_second_q <= 1'b0;
+      reads_second_q <= 1'b0;
       held_sums_q <= 1'b0;
       work_q <= '0;
       together_q <= '0;
@@ -174,52 +130,49 @@ module lf_columns
     end else begin
       again_q <= issue_o;
       fresh_q <= new_o && walk_q.d.operation == 3'(DoCopy);  // its lanes are looked up
-      if (job_ready_i) job_q <= 1'b0;
+      if (request_ready_i) request_q <= 1'b0;
       if (issue_o && step.block_end) begin
-        half_q <= !half_q;
+        bank_q <= !bank_q;
         block_q <= block_q + 1'b1;
         busy_q <= !step.command_end;
-        job_q <= !step.command_end;
+        request_q <= !step.command_end;
       end
       if (new_o) begin
         busy_q <= 1'b1;
         block_q <= '0;
-        job_q <= 1'b1;
+        request_q <= 1'b1;
         work_q <= walk_q;
         together_q <= together;
         shift_q <= 3'(advance);
         alone_q <= rows_q == 12'd1 && walk_q.d.o_width <= 12'(together);
-        weighted_q <= (walk_q.d.operation == 3'(DoConv) || walk_q.d.operation == 3'(DoDepthwise)) && kernel_meets_q;
-        held_sums_q <= walk_q.d.operation != 3'(DoAdd) && walk_q.d.operation != 3'(DoMul);
-        needs_second_q <= !walk_q.d.first || walk_q.d.operation == 3'(DoAdd) || walk_q.d.operation == 3'(DoMul);
+        weighted_q <= has_weights(walk_q.d.operation) && kernel_meets_q;
+        held_sums_q <= !needs_second(walk_q.d.operation);
+        reads_second_q <= !walk_q.d.first || needs_second(walk_q.d.operation);
       end
     end
   end
 
   assign busy_o = walking || waits_q || busy_q;
-  assign {descriptor_o, columns_o, o_offset_o, o_row_step_o, o_limit_o, b_offset_o, b_row_step_o, b_limit_o} = work_q;
+  assign work_o = work_q;
   assign together_o = together_q;
   assign step_o = step;
   assign shift_o = shift_q;
   assign final_start_o = step.final_pass && step.pass_start;
   assign second_end_o = !work_q.d.b_vector || held_sums_q || step.row_end;
-  assign uses_second_o = step.first && needs_second_q && !step.fetch;
-  assign uses_tile_o = weighted_q && !step.fetch;
-  assign half_o = half_q;
-  assign job_valid_o = job_q;
-  assign job_block_o = block_q;
-  assign job_half_o = half_q;
-  assign job_last_o = block_q == work_q.d.out_blocks - 10'd1;
-  assign wait_weights_o = waiting && drain_ready && !tile_ready;
-  assign wait_buffer_o = waiting && drain_ready && tile_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
+  assign uses_second_o = step.first && reads_second_q && !step.fetch;
+  assign uses_weights_o = weighted_q && !step.fetch;
+  assign bank_o = bank_q;
+  assign request_valid_o = request_q;
+  assign request_o = '{index: block_q, bank: bank_q, last: block_q == work_q.d.out_blocks - 10'd1};
+  assign wait_weights_o = waiting && drain_ready && !weights_ready;
+  assign wait_buffer_o = waiting && drain_ready && weights_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
   assign wait_drain_o = waiting && !drain_ready;
 
   logic unused;
-  assign unused = ^{work_q, advance[4:3]};
+  assign unused = ^{work_q, advance[4:3], command_i};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || free_o);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(issue_o && step.mask != '0) || rd_grant_i);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !rd_grant_i || rd_valid_o);
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || free_o, "a command comes while there is no room for it")
+  `LF_ASSERT(StepsWithWindow, !(issue_o && step.mask != '0) || rd_grant_i, "a step goes whose window is not granted")
+  `LF_ASSERT(GrantedOnceAsked, !rd_grant_i || rd_valid_o, "a window is granted that was not asked for")
+  `LF_HELD(RequestHeld, request_valid_o, request_ready_i, request_o)
 endmodule

@@ -2,9 +2,12 @@
 //
 // An error lets end what is under way; a run that is given up (by software, or for its length) waits for the memory port alone, and leaves the
 // units cleared. Memory that does not answer ends either by the watchdog.
+`include "lf_assert.svh"
+
 module lf_control
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 (
   input  logic         clk_i,
   input  logic         rst_ni,
@@ -26,13 +29,7 @@ module lf_control
   output logic         unit_rst_no,     // clears every unit, as the clock rises
   output logic         run_o,
   output logic         stop_o,          // start nothing more
-  // Registers.
-  output logic         busy_o,
-  output logic         done_o,
-  output logic         failed_o,
-  output error_e       error_o,
-  output queue_e       queue_o,
-  output logic [31:0]  index_o
+  output outcome_t     outcome_o
 );
   typedef enum logic [2:0] {
     Idle,
@@ -191,16 +188,9 @@ module lf_control
   assign unit_rst_no = unit_rst_nq;
   assign run_o       = state_q == Run;
   assign stop_o      = stop_q;
-  assign busy_o      = state_q != Idle;
-  assign done_o      = done_q;
-  assign failed_o    = failed_q;
-  assign error_o     = error_q;
-  assign queue_o     = queue_q;
-  assign index_o     = index_q;
+  assign outcome_o   = '{busy: state_q != Idle, done: done_q, failed: failed_q, error: error_q, found_by: queue_q, index: index_q};
 
-`ifndef SYNTHESIS
-  // A run ends with memory at rest, but for one that timed out; what was given up ends as an error.
-  assert property (@(posedge clk_i) !ends || bus_idle_i || silent);
-  assert property (@(posedge clk_i) !(ends && quits_q) || failed_q);
-`endif
+  // The reset is asynchronous here, and no condition.
+  `LF_ASSERT(EndsAtRest, !ends || bus_idle_i || silent, "a run ends with memory at work", clk_i, 1'b0)
+  `LF_ASSERT(GivenUpFails, !(ends && quits_q) || failed_q, "a run that was given up ends without an error", clk_i, 1'b0)
 endmodule

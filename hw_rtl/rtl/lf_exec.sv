@@ -1,7 +1,11 @@
 // Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to four commands are inside at once (one set up, one whose
 // windows are found, one whose columns go, one that is drained); they finish in order.
+`include "lf_assert.svh"
+
 module lf_exec
   import lf_isa_pkg::*;
+  import lf_port_pkg::*;
+  import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
@@ -21,31 +25,18 @@ module lf_exec
   output logic                                error_o,  // level; every command before the one at fault is done
   output error_e                              error_code_o,
   // Buffer. Reads: 0 operand, 1 second operand or held sums, 2 weights and bias; which may go first.
-  output logic [2:0]                          rd_valid_o,
-  output logic [2:0][19:0]                    rd_word_o,
-  output logic [2:0][Window-1:0]              rd_mask_o,
+  output buffer_request_t [2:0]               rd_o,
   output logic                                rd_first_o,
-  input  logic [2:0]                          rd_grant_i,
+  input  buffer_response_t [2:0]              rd_response_i,
   input  logic [2:0][Window-1:0][Lanes*8-1:0] rd_data_i,
-  output logic                                wr_valid_o,
-  output logic [19:0]                         wr_word_o,
-  output logic [Window-1:0]                   wr_mask_o,
+  output buffer_request_t                     wr_o,
   output logic [Window-1:0][Lanes*8-1:0]      wr_data_o,
   output logic [Lanes-1:0]                    wr_lanes_o,
-  input  logic                                wr_grant_i,
-  input  logic                                fault_i,
+  input  buffer_response_t                    wr_response_i,
   // Factors and tables, a word of Lanes bytes.
-  input  logic                                aux_valid_i,
-  input  space_e                              aux_space_i,
-  input  logic [19:0]                         aux_word_i,
+  input  aux_write_t                          aux_i,
   input  logic [Lanes*8-1:0]                  aux_data_i,
-  output logic                                moved_o,  // it came a step on, with or without the buffer
-  // Events, one cycle each.
-  output logic                                busy_o,
-  output logic                                array_active_o,
-  output logic                                weight_stall_o,
-  output logic                                buffer_stall_o,
-  output logic                                drain_stall_o
+  output exec_events_t                        events_o
 );
   localparam int unsigned LaneBits = $clog2(Lanes);
 
@@ -57,49 +48,25 @@ module lf_exec
   logic               known_q, accepted_q, offered;
   logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy, set_moved, begins, accept;
   error_e             set_bad_code;
-  computation_t       set;
-  logic [11:0]        set_count, set_kernel_rows;
-  logic [9:0]         set_columns;
-  logic signed [22:0] set_a_row;
-  logic [31:0]        set_a_offset, set_a_row_step, set_a_kernel_step, set_a_limit;
-  logic [31:0]        set_b_offset, set_b_row_step, set_b_limit, set_o_offset, set_o_row_step, set_o_limit;
-  logic [39:0]        set_w_skip, set_w_bytes, set_w_tail_skip, set_w_tail_bytes;
+  command_t           set;
 
   lf_setup #(
     .Lanes(Lanes)
   ) u_setup (
     .clk_i,
     .rst_ni,
-    .valid_i        (offered),
-    .ready_o        (set_ready),
+    .valid_i   (offered),
+    .ready_o   (set_ready),
     .descriptor_i,
     .row_i,
     .count_i,
-    .valid_o        (set_up),
-    .free_i         (set_free),
-    .bad_o          (set_up_bad),
-    .bad_code_o     (set_bad_code),
-    .busy_o         (setting_up),
-    .moved_o        (set_moved),
-    .descriptor_o   (set),
-    .count_o        (set_count),
-    .columns_o      (set_columns),
-    .kernel_rows_o  (set_kernel_rows),
-    .a_row_o        (set_a_row),
-    .a_offset_o     (set_a_offset),
-    .a_row_step_o   (set_a_row_step),
-    .a_kernel_step_o(set_a_kernel_step),
-    .a_limit_o      (set_a_limit),
-    .b_offset_o     (set_b_offset),
-    .b_row_step_o   (set_b_row_step),
-    .b_limit_o      (set_b_limit),
-    .o_offset_o     (set_o_offset),
-    .o_row_step_o   (set_o_row_step),
-    .o_limit_o      (set_o_limit),
-    .w_skip_o       (set_w_skip),
-    .w_bytes_o      (set_w_bytes),
-    .w_tail_skip_o  (set_w_tail_skip),
-    .w_tail_bytes_o (set_w_tail_bytes)
+    .valid_o   (set_up),
+    .free_i    (set_free),
+    .bad_o     (set_up_bad),
+    .bad_code_o(set_bad_code),
+    .busy_o    (setting_up),
+    .moved_o   (set_moved),
+    .command_o (set)
   );
 
   always_ff @(posedge clk_i) begin
@@ -122,14 +89,14 @@ module lf_exec
 
   // Who still has to take the command that is set up.
   logic [2:0] taken_q, take;  // columns, second operand, weights
-  logic       columns_free, columns_busy, columns_new, second_busy, weights_busy, needs_second, needs_weights;
+  logic       columns_free, columns_busy, columns_new, second_busy, weights_busy, reads_second, needs_weights;
   logic [2:0] set_number_q, walk_number_q, columns_number_q, second_number_q, weights_number_q, done_number_q;
 
   always_comb begin
-    needs_second = !set.first || set.operation == 3'(DoAdd) || set.operation == 3'(DoMul);
-    needs_weights = (set.operation == 3'(DoConv) || set.operation == 3'(DoDepthwise)) && set_kernel_rows != '0;
+    reads_second = !set.d.first || needs_second(set.d.operation);
+    needs_weights = has_weights(set.d.operation) && set.kernel_rows != '0;
     take[0] = set_valid && !taken_q[0] && columns_free;
-    take[1] = set_valid && !taken_q[1] && (!needs_second || !second_busy);
+    take[1] = set_valid && !taken_q[1] && (!reads_second || !second_busy);
     take[2] = set_valid && !taken_q[2] && (!needs_weights || !weights_busy);
     set_free = set_valid && (taken_q | take) == '1;
   end
@@ -148,30 +115,27 @@ module lf_exec
       if (set_free) set_number_q <= set_number_q + 1'b1;
       if (take[0]) walk_number_q <= set_number_q;
       if (columns_new) columns_number_q <= walk_number_q;
-      if (take[1] && needs_second) second_number_q <= set_number_q;
+      if (take[1] && reads_second) second_number_q <= set_number_q;
       if (take[2] && needs_weights) weights_number_q <= set_number_q;
       if (done_o) done_number_q <= done_number_q + 1'b1;
     end
   end
 
   // Columns.
-  computation_t      work;
-  logic [9:0]        work_columns;
-  logic [31:0]       work_o_offset, work_o_row_step, work_o_limit, work_b_offset, work_b_row_step, work_b_limit;
-  logic              a_valid, b_valid, w_valid, c_valid, columns_fault, second_fault, weights_fault;
+  work_t             work;
+  buffer_request_t   a, b, w, c;  // operand; second operand or held sums; weights; bias
+  logic [2:0]        granted;
+  logic              columns_fault, second_fault, weights_fault;
   logic [1:0]        drain_fault;
   logic [1:0][2:0]   drain_fault_number;
-  logic [19:0]       w_word, c_word;
-  logic              tile_full;
-  logic [1:0]        half_busy;
-  logic              second_ready, issue, final_start, uses_second, second_end, uses_tile, half;
-  reach_t            set_reach;
+  logic              weights_valid;
+  logic [1:0]        bank_busy;
+  logic              second_ready, issue, final_start, uses_second, second_end, uses_weights, bank;
   step_t             step;
   logic [2:0]        together, shift;
-  logic              job_valid, job_ready, job_half, job_last;
-  logic [9:0]        job_block;
-
-  assign set_reach = reach(set.operation, set.narrow, set.first, set.dilation, set.kernel_columns, set.stride_columns, set.o_width);
+  logic              request_valid, request_ready;
+  logic              busy, weight_stall, buffer_stall, drain_stall;
+  block_t            request;
 
   lf_columns #(
     .BufferWords(BufferWords)
@@ -180,57 +144,33 @@ module lf_exec
     .rst_ni,
     .start_i        (take[0]),
     .free_o         (columns_free),
-    .descriptor_i   (set),
-    .reach_i        (set_reach),
-    .count_i        (set_count),
-    .columns_i      (set_columns),
-    .kernel_rows_i  (set_kernel_rows),
-    .a_row_i        (set_a_row),
-    .a_offset_i     (set_a_offset),
-    .a_row_step_i   (set_a_row_step),
-    .a_kernel_step_i(set_a_kernel_step),
-    .a_limit_i      (set_a_limit),
-    .o_offset_i     (set_o_offset),
-    .o_row_step_i   (set_o_row_step),
-    .o_limit_i      (set_o_limit),
-    .b_offset_i     (set_b_offset),
-    .b_row_step_i   (set_b_row_step),
-    .b_limit_i      (set_b_limit),
+    .command_i      (set),
     .busy_o         (columns_busy),
     .new_o          (columns_new),
-    .descriptor_o   (work),
-    .columns_o      (work_columns),
-    .o_offset_o     (work_o_offset),
-    .o_row_step_o   (work_o_row_step),
-    .o_limit_o      (work_o_limit),
-    .b_offset_o     (work_b_offset),
-    .b_row_step_o   (work_b_row_step),
-    .b_limit_o      (work_b_limit),
+    .work_o         (work),
     .together_o     (together),
-    .rd_valid_o     (a_valid),
-    .rd_word_o      (rd_word_o[0]),
-    .rd_mask_o      (rd_mask_o[0]),
-    .rd_grant_i     (rd_grant_i[0] && !error_q),
+    .rd_valid_o     (a.valid),
+    .rd_word_o      (a.word),
+    .rd_mask_o      (a.mask),
+    .rd_grant_i     (granted[0]),
     .fault_o        (columns_fault),
-    .tile_full_i    (tile_full),
+    .weights_valid_i(weights_valid),
     .second_i       (second_ready),
-    .half_busy_i    (half_busy),
+    .bank_busy_i    (bank_busy),
     .issue_o        (issue),
     .step_o         (step),
     .shift_o        (shift),
     .final_start_o  (final_start),
     .uses_second_o  (uses_second),
     .second_end_o   (second_end),
-    .uses_tile_o    (uses_tile),
-    .half_o         (half),
-    .job_valid_o    (job_valid),
-    .job_ready_i    (job_ready),
-    .job_block_o    (job_block),
-    .job_half_o     (job_half),
-    .job_last_o     (job_last),
-    .wait_weights_o (weight_stall_o),
-    .wait_buffer_o  (buffer_stall_o),
-    .wait_drain_o   (drain_stall_o)
+    .uses_weights_o (uses_weights),
+    .bank_o         (bank),
+    .request_valid_o(request_valid),
+    .request_ready_i(request_ready),
+    .request_o      (request),
+    .wait_weights_o (weight_stall),
+    .wait_buffer_o  (buffer_stall),
+    .wait_drain_o   (drain_stall)
   );
 
   // A step on its way: issued; its window here, its products found, its sums of four rows, its sums computed, its sums there; they are in the
@@ -239,7 +179,7 @@ module lf_exec
     logic       valid;  // it makes columns
     logic       first;
     logic       final_pass;
-    logic       half;
+    logic       bank;
     logic       most;
     logic [8:0] column;
     logic [2:0] count;
@@ -248,7 +188,7 @@ module lf_exec
   step_t      step_q;
   logic       arrived_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
   logic [2:0] filled_q;
-  logic       filled_half_q;
+  logic       filled_bank_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -264,20 +204,20 @@ module lf_exec
       start_q <= 1'b0;
       new_q <= 1'b0;
       filled_q <= '0;
-      filled_half_q <= 1'b0;
+      filled_bank_q <= 1'b0;
     end else begin
       new_q <= columns_new;
       step_q <= step;
       arrived_q <= issue;
       uses_second_q <= uses_second;
       second_end_q <= second_end;
-      start_q <= issue && step.pass_start && uses_tile;
+      start_q <= issue && step.pass_start && uses_weights;
       window_q <= '{
         valid: issue && !step.fetch,
         first: step.first,
         final_pass: step.final_pass,
-        half: half,
-        most: work.operation == 3'(DoMax),
+        bank: bank,
+        most: work.d.operation == 3'(DoMax),
         column: step.column,
         count: step.count
       };
@@ -286,7 +226,7 @@ module lf_exec
       sums_q <= quarters_q;
       grow_q <= sums_q;
       filled_q <= grow_q.valid && grow_q.final_pass ? grow_q.count : '0;
-      filled_half_q <= grow_q.half;
+      filled_bank_q <= grow_q.bank;
     end
   end
 
@@ -299,23 +239,19 @@ module lf_exec
   ) u_second (
     .clk_i,
     .rst_ni,
-    .start_i     (take[1] && needs_second),
-    .descriptor_i(set),
-    .count_i     (set_count),
-    .offset_i    (set_b_offset),
-    .row_step_i  (set_b_row_step),
-    .limit_i     (set_b_limit),
-    .busy_o      (second_busy),
-    .rd_valid_o  (b_valid),
-    .rd_word_o   (rd_word_o[1]),
-    .rd_mask_o   (rd_mask_o[1]),
-    .rd_grant_i  (rd_grant_i[1] && !error_q),
-    .rd_data_i   (rd_data_i[1]),
-    .fault_o     (second_fault),
-    .ready_o     (second_ready),
-    .use_i       (issue && uses_second && second_end),
-    .pop_i       (arrived_q && uses_second_q && second_end_q),
-    .data_o      (second_data)
+    .start_i   (take[1] && reads_second),
+    .command_i (set),
+    .busy_o    (second_busy),
+    .rd_valid_o(b.valid),
+    .rd_word_o (b.word),
+    .rd_mask_o (b.mask),
+    .rd_grant_i(granted[1]),
+    .rd_data_i (rd_data_i[1]),
+    .fault_o   (second_fault),
+    .ready_o   (second_ready),
+    .use_i     (issue && uses_second && second_end),
+    .pop_i     (arrived_q && uses_second_q && second_end_q),
+    .data_o    (second_data)
   );
 
   // Weights; they share a read port with the drain's bias, which goes first.
@@ -323,7 +259,6 @@ module lf_exec
   logic [2:0]          row_together;
   logic [LaneBits-1:0] row;
   logic [Window-1:0][Lanes*8-1:0] row_data;
-  logic [Window-1:0]   w_mask;
   logic [2:0]          row_count;
   logic                w_first;
   logic signed [8:0]   weights_zero;
@@ -334,49 +269,42 @@ module lf_exec
   ) u_weights (
     .clk_i,
     .rst_ni,
-    .start_i       (take[2] && needs_weights),
-    .descriptor_i  (set),
-    .reach_i       (set_reach),
-    .columns_i     (set_columns),
-    .kernel_rows_i (set_kernel_rows),
-    .skip_i        (set_w_skip << LaneBits),
-    .bytes_i       (set_w_bytes << LaneBits),
-    .tail_skip_i   (set_w_tail_skip),
-    .tail_bytes_i  (set_w_tail_bytes),
-    .busy_o        (weights_busy),
-    .rd_valid_o    (w_valid),
-    .rd_word_o     (w_word),
-    .rd_mask_o     (w_mask),
-    .rd_first_o    (w_first),
-    .rd_grant_i    (rd_grant_i[2] && !c_valid && !error_q),
-    .rd_data_i     (rd_data_i[2]),
-    .fault_o       (weights_fault),
-    .row_valid_o   (row_valid),
-    .row_o         (row),
-    .row_count_o   (row_count),
+    .start_i        (take[2] && needs_weights),
+    .command_i      (set),
+    .busy_o         (weights_busy),
+    .rd_valid_o     (w.valid),
+    .rd_word_o      (w.word),
+    .rd_mask_o      (w.mask),
+    .rd_first_o     (w_first),
+    .rd_grant_i     (granted[2] && !c.valid),
+    .rd_data_i      (rd_data_i[2]),
+    .fault_o        (weights_fault),
+    .row_valid_o    (row_valid),
+    .row_o          (row),
+    .row_count_o    (row_count),
     .row_depthwise_o(row_depthwise),
-    .row_together_o(row_together),
-    .row_data_o    (row_data),
-    .zero_o        (weights_zero),
-    .unsigned_o    (weights_unsigned),
-    .full_o        (tile_full),
-    .take_i        (issue && step.pass_start && uses_tile)
+    .row_together_o (row_together),
+    .row_data_o     (row_data),
+    .zero_o         (weights_zero),
+    .unsigned_o     (weights_unsigned),
+    .valid_o        (weights_valid),
+    .take_i         (issue && step.pass_start && uses_weights)
   );
 
-  int sum [Window][Lanes];
+  logic signed [31:0] sum [Window][Lanes];
 
   lf_array #(
     .Lanes(Lanes)
   ) u_array (
     .clk_i,
     .rst_ni,
-    .descriptor_i   (work),
+    .descriptor_i   (work.d),
     .together_i     (together),
     .start_i        (new_q),
     .valid_i        (arrived_q),
     .fetch_i        (step_q.fetch),
     .window_i       (rd_data_i[0]),
-    .present_i       (step_q.present),
+    .present_i      (step_q.present),
     .from_i         (step_q.from),
     .shift_i        (shift),
     .taps_i         (step_q.taps),
@@ -397,7 +325,7 @@ module lf_exec
     .unsigned_i     (weights_unsigned)
   );
 
-  logic                sum_read, sum_half, sum_grant;
+  logic                sum_read, sum_bank, sum_grant;
   logic [8:0]          sum_column;
   logic [Lanes*32-1:0] sum_data;
 
@@ -409,18 +337,19 @@ module lf_exec
     .valid_i      (grow_q.valid),
     .first_i      (grow_q.first),
     .max_i        (grow_q.most),
-    .half_i       (grow_q.half),
+    .bank_i       (grow_q.bank),
     .column_i     (grow_q.column),
     .count_i      (grow_q.count),
     .sum_i        (sum),
     .read_i       (sum_read),
-    .read_half_i  (sum_half),
+    .read_bank_i  (sum_bank),
     .read_column_i(sum_column),
     .read_grant_o (sum_grant),
     .read_data_o  (sum_data)
   );
 
-  logic drain_busy, drain_wr_valid;
+  logic            drain_busy;
+  buffer_request_t drain_wr;
 
   lf_drain #(
     .Lanes      (Lanes),
@@ -428,55 +357,51 @@ module lf_exec
   ) u_drain (
     .clk_i,
     .rst_ni,
-    .job_valid_i   (job_valid),
-    .job_ready_o   (job_ready),
-    .job_block_i   (job_block),
-    .job_half_i    (job_half),
-    .job_last_i    (job_last),
-    .job_number_i  (columns_number_q),
-    .descriptor_i  (work),
-    .columns_i     (work_columns),
-    .o_offset_i    (work_o_offset),
-    .o_row_step_i  (work_o_row_step),
-    .o_limit_i     (work_o_limit),
-    .b_offset_i    (work_b_offset),
-    .b_row_step_i  (work_b_row_step),
-    .b_limit_i     (work_b_limit),
-    .busy_o        (drain_busy),
+    .request_valid_i(request_valid),
+    .request_ready_o(request_ready),
+    .request_i      (request),
+    .number_i       (columns_number_q),
+    .work_i         (work),
+    .busy_o         (drain_busy),
     .done_o,
-    .final_start_i (issue && final_start),
-    .final_half_i  (half),
-    .filled_i      (filled_q),
-    .filled_half_i (filled_half_q),
-    .half_busy_o   (half_busy),
-    .sum_read_o    (sum_read),
-    .sum_half_o    (sum_half),
-    .sum_column_o  (sum_column),
-    .sum_grant_i   (sum_grant),
-    .sum_data_i    (sum_data),
-    .rd_valid_o    (c_valid),
-    .rd_word_o     (c_word),
-    .rd_grant_i    (rd_grant_i[2] && !error_q),
-    .rd_data_i     (rd_data_i[2][0]),
-    .wr_valid_o    (drain_wr_valid),
-    .wr_word_o,
-    .wr_mask_o,
+    .final_start_i  (issue && final_start),
+    .final_bank_i   (bank),
+    .filled_i       (filled_q),
+    .filled_bank_i  (filled_bank_q),
+    .bank_busy_o    (bank_busy),
+    .sum_read_o     (sum_read),
+    .sum_bank_o     (sum_bank),
+    .sum_column_o   (sum_column),
+    .sum_grant_i    (sum_grant),
+    .sum_data_i     (sum_data),
+    .rd_valid_o     (c.valid),
+    .rd_word_o      (c.word),
+    .rd_grant_i     (granted[2]),
+    .rd_data_i      (rd_data_i[2][0]),
+    .wr_valid_o     (drain_wr.valid),
+    .wr_word_o      (drain_wr.word),
+    .wr_mask_o      (drain_wr.mask),
     .wr_data_o,
     .wr_lanes_o,
-    .wr_grant_i    (wr_grant_i && !error_q),
-    .fault_o       (drain_fault),
-    .fault_number_o(drain_fault_number),
-    .aux_valid_i,
-    .aux_space_i,
-    .aux_word_i,
+    .wr_grant_i     (wr_response_i.grant && !error_q),
+    .fault_o        (drain_fault),
+    .fault_number_o (drain_fault_number),
+    .aux_i,
     .aux_data_i
   );
 
-  assign rd_valid_o = error_q ? '0 : {w_valid || c_valid, b_valid, a_valid};
-  assign rd_word_o[2] = c_valid ? c_word : w_word;
-  assign rd_mask_o[2] = c_valid ? Window'(1) : w_mask;
+  // What stands still asks for nothing.
+  assign c.mask = Window'(1);
+  always_comb begin
+    rd_o = {c.valid ? c : w, b, a};
+    wr_o = drain_wr;
+    for (int unsigned k = 0; k < 3; k++) if (error_q) rd_o[k].valid = 1'b0;
+    if (error_q) wr_o.valid = 1'b0;
+  end
+  for (genvar k = 0; k < 3; k++) begin : gen_granted
+    assign granted[k] = rd_response_i[k].grant && !error_q;
+  end
   assign rd_first_o = w_first;
-  assign wr_valid_o = drain_wr_valid && !error_q;
 
   // An engine at fault stands still; the error is raised once every command before its own is done.
   logic   raise;
@@ -484,7 +409,8 @@ module lf_exec
   always_comb begin
     raise = 1'b0;
     raise_code = ErrBuffer;
-    if (fault_i) raise = 1'b1;
+    for (int unsigned k = 0; k < 3; k++) if (rd_response_i[k].fault) raise = 1'b1;
+    if (wr_response_i.fault) raise = 1'b1;
     if (columns_fault && columns_number_q == done_number_q) raise = 1'b1;
     if (second_fault && second_number_q == done_number_q) raise = 1'b1;
     if (weights_fault && weights_number_q == done_number_q) raise = 1'b1;
@@ -507,11 +433,20 @@ module lf_exec
 
   assign error_o = error_q;
   assign error_code_o = error_code_q;
-  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
-  assign idle_o = !busy_o;
-  assign moved_o = set_moved || issue;
-  assign array_active_o = issue && uses_tile;
+  assign busy = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
+  assign idle_o = !busy;
+  assign events_o = '{
+    busy: busy,
+    moved: set_moved || issue,
+    array_active: issue && uses_weights,
+    weight_stall: weight_stall,
+    buffer_stall: buffer_stall,
+    drain_stall: drain_stall
+  };
 
   logic unused;
-  assign unused = ^{work_columns, step_q};
+  assign unused = ^step_q;
+
+  `LF_ASSERT(AcceptedOnce, !accept || !accepted_q || set_free, "a command is accepted while the one before is set up")
+  `LF_ASSERT(DoneOnceTaken, !done_o || done_number_q != set_number_q, "a command is finished that has not started")
 endmodule

@@ -1,9 +1,12 @@
 // Reads the program ahead of the sequencer, into a ring that keeps the words of the outermost loop.
 //
 // A word goes from the ring to a register, and is run from there. One a cycle; after a jump one cycle passes without.
+`include "lf_assert.svh"
+
 module lf_fetch
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned RingWords = 1024,  // a power of 2; LoopWords and what is read ahead
   parameter int unsigned Ahead = 64,        // words that are read ahead
@@ -16,12 +19,8 @@ module lf_fetch
   input  logic [27:0]  program_i,  // beat of the first word
   input  logic [31:0]  words_i,    // of the program
   // The sequencer.
-  input  logic [31:0]  keep_i,     // the first word that may be wanted again
-  output logic         valid_o,    // there is a word
-  output logic [127:0] word_o,
-  input  logic         take_i,     // it is run in this cycle
-  input  logic         jump_i,     // level: once it is run, target_i is wanted, and not the word that follows
-  input  logic [31:0]  target_i,   // a word that has been run before
+  output program_word_t word_o,
+  input  program_step_t step_i,
   output logic         outside_o,  // level: the program lies outside of what may be read
   // Requests. Accepted when valid and ready.
   output logic         request_valid_o,
@@ -92,7 +91,7 @@ module lf_fetch
       outside_q <= 1'b0;
       fits_q    <= 1'b0;
     end else begin
-      fits_q <= after_q - read_q <= 32'(Ahead) && after_q - keep_i <= 32'(RingWords);
+      fits_q <= after_q - read_q <= 32'(Ahead) && after_q - step_i.keep <= 32'(RingWords);
       unique case (state_q)
         Size: begin
           beat_q  <= beat;
@@ -116,10 +115,10 @@ module lf_fetch
     end
   end
 
-  assign move  = there_q && (!valid_q || take_i);
-  assign jump  = jump_i && valid_q;
-  assign read  = jump ? take_i : read_q != here_q && (!there_q || move);
-  assign place = jump ? target_i : read_q;
+  assign move  = there_q && (!valid_q || step_i.take);
+  assign jump  = step_i.jump && valid_q;
+  assign read  = jump ? step_i.take : read_q != here_q && (!there_q || move);
+  assign place = jump ? step_i.target : read_q;
 
   lf_memory #(
     .Width(WordBits),
@@ -148,18 +147,15 @@ module lf_fetch
       if (read || move) there_q <= read;
       if (move) word_q <= there;
       // What has been read behind a jump is dropped.
-      if (take_i || move) valid_q <= move && !jump;
+      if (step_i.take || move) valid_q <= move && !jump;
     end
   end
 
-  assign valid_o = valid_q;
-  assign word_o  = word_q;
+  assign word_o = '{valid: valid_q, word: word_q};
 
-`ifndef SYNTHESIS
-  // What has come was asked for, and does not overwrite what a loop may still need.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q < asked_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q - keep_i < 32'(RingWords));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(take_i && jump_i) || target_i < here_q);
-`endif
+  `LF_ASSERT(BeatAskedFor, !beat_valid_i || here_q < asked_q, "a word comes that was not asked for")
+  `LF_ASSERT(RingHasRoom, !beat_valid_i || here_q - step_i.keep < 32'(RingWords), "a word overwrites one that a loop may still need")
+  `LF_ASSERT(TakenOnceThere, !step_i.take || valid_q, "no word is there to take")
+  `LF_ASSERT(JumpBack, !(step_i.take && step_i.jump) || step_i.target < here_q, "a jump leads to a word that has not come")
+  `LF_HELD(WordHeld, valid_q, step_i.take, word_q)
 endmodule

@@ -1,6 +1,8 @@
 // Prepares the transfer at the head of a queue: checks its fields, and finds where its rows begin in DRAM and on chip.
 //
 // It works on the head before the head may start, so that the time it takes is hidden: one multiplier makes all products, one after the other.
+`include "lf_assert.svh"
+
 module lf_job
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -218,4 +220,7 @@ module lf_job
     slot_words:   transfer_i.slot_words,
     block_words:  transfer_i.block_words
   };
+
+  `LF_ASSERT(TakenOnceReady, !take_i || ready_o, "no job is ready to take")
+  `LF_HELD(JobHeld, ready_o, take_i, job_o)
 endmodule

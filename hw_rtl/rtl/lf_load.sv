@@ -1,4 +1,6 @@
 // Runs the queue of loads: lf_transfer asks for the beats; they are taken apart into words of Lanes bytes, which go to their space on chip.
+`include "lf_assert.svh"
+
 module lf_load
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -154,4 +156,7 @@ module lf_load
   end
 
   assign done_o = done_q;
+
+  `LF_ASSERT(FunnelHasRoom, !accept || after_step + 7'(beat_bytes) <= 7'(FunnelBytes), "a beat comes for which there is no room")
+  `LF_ASSERT(FunnelHasWord, !step || level_q >= lanes, "a word goes whose bytes are not there")
 endmodule

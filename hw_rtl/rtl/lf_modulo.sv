@@ -1,4 +1,6 @@
 // Remainder of a division, one bit of the value a cycle.
+`include "lf_assert.svh"
+
 module lf_modulo (
   input  logic        clk_i,
   input  logic        rst_ni,
@@ -50,4 +52,7 @@ module lf_modulo (
       end
     end
   end
+
+  `LF_ASSERT(ValidOnce, valid_o |=> !valid_o, "a remainder is there twice")
+  `LF_ASSERT(RemainderHeld, ready_o && !valid_i |=> $stable(remainder_o), "a remainder changes before the next division")
 endmodule

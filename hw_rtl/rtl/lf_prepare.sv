@@ -1,23 +1,22 @@
 // Moves the descriptor at the head of the queue of computations by the numbers of its command, so that lf_exec sees plain addresses.
 //
 // One multiplier, one product a cycle; it works while the command before is computed.
+`include "lf_assert.svh"
+
 module lf_prepare
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Lanes = 16
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
   // Head of the queue. It stays until take_i.
-  input  logic         valid_i,
+  input  head_t        head_i,
   input  computation_t computation_i,
-  input  entry_t       entry_i,
-  // The command as it is to run. valid_o stays high until take_i, which comes together with the end of the head.
-  output logic         valid_o,
-  output computation_t computation_o,
-  output logic         bad_o,    // level: the head cannot run
-  output error_e       error_o,
+  // The command as it is to run. take_i comes together with the end of the head.
+  output prepared_t    prepared_o,
   input  logic         take_i
 );
   localparam int unsigned LaneBits = $clog2(Lanes);
@@ -55,17 +54,19 @@ module lf_prepare
   logic [32:0] sum;
   logic [36+LaneBits:0] weight_sum;
   logic [8:0]  factors;
+  logic        bad;
+  error_e      error;
   logic        unused;
 
-  assign weighted = computation_i.operation == DoConv || computation_i.operation == DoDepthwise;
-  assign paired   = computation_i.operation == DoAdd || computation_i.operation == DoMul;
-  assign factors  = 9'(computation_i.factors) + 9'(entry_i.factor);
-  assign unused   = ^{entry_i.descriptor, entry_i.row, entry_i.count, entry_i.wait_valid, entry_i.target};
+  assign weighted = has_weights(computation_i.operation);
+  assign paired   = needs_second(computation_i.operation);
+  assign factors  = 9'(computation_i.factors) + 9'(head_i.entry.factor);
+  assign unused   = ^{head_i.may_start, head_i.entry.descriptor, head_i.entry.row, head_i.entry.count, head_i.entry.wait_valid, head_i.entry.target};
 
   always_comb begin
     state_d = state_q;
     unique case (state_q)
-      Idle:        if (valid_i) state_d = entry_i.slot < 16'(computation_i.w_slots) || computation_i.w_slots == '0 ? MoveA : Ask;
+      Idle:        if (head_i.valid) state_d = head_i.entry.slot < 16'(computation_i.w_slots) || computation_i.w_slots == '0 ? MoveA : Ask;
       Ask:         if (modulo_ready) state_d = Answer;
       Answer:      if (modulo_valid) state_d = MoveA;
       MoveA:       state_d = MoveB;
@@ -82,7 +83,7 @@ module lf_prepare
     .clk_i,
     .rst_ni,
     .valid_i    (state_q == Ask),
-    .value_i    (entry_i.slot),
+    .value_i    (head_i.entry.slot),
     .divisor_i  (computation_i.w_slots),
     .ready_o    (modulo_ready),
     .valid_o    (modulo_valid),
@@ -92,11 +93,11 @@ module lf_prepare
   // What the next step adds: a step multiplies while the one before adds.
   always_comb begin
     unique case (state_q)
-      MoveA:       {factor, words} = {2'd0, paired ? entry_i.from_block : entry_i.to_block, 4'd0, computation_i.b_block_words};
-      MoveB:       {factor, words} = {2'd0, entry_i.to_block, 4'd0, computation_i.o_block_words};
+      MoveA:       {factor, words} = {2'd0, paired ? head_i.entry.from_block : head_i.entry.to_block, 4'd0, computation_i.b_block_words};
+      MoveB:       {factor, words} = {2'd0, head_i.entry.to_block, 4'd0, computation_i.o_block_words};
       MoveO:       {factor, words} = {slot_q, computation_i.w_slot_words};
       MoveWeights: {factor, words} = {slot_q, computation_i.bias_slot_words};
-      default:     {factor, words} = {2'd0, entry_i.from_block, 4'd0, computation_i.a_block_words};
+      default:     {factor, words} = {2'd0, head_i.entry.from_block, 4'd0, computation_i.a_block_words};
     endcase
   end
 
@@ -113,7 +114,7 @@ module lf_prepare
   assign weight_sum = (37 + LaneBits)'(computation_i.w_base) + ((37 + LaneBits)'(product_q) << LaneBits);
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) product_q <= 32'(factor) * 32'(words);
+    if (head_i.valid) product_q <= 32'(factor) * 32'(words);
   end
 
   always_ff @(posedge clk_i) begin
@@ -130,7 +131,7 @@ module lf_prepare
       state_q <= state_d;
       unique case (state_q)
         Idle: begin
-          slot_q <= computation_i.w_slots == '0 ? '0 : entry_i.slot[11:0];
+          slot_q <= computation_i.w_slots == '0 ? '0 : head_i.entry.slot[11:0];
           over_q <= factors[8];
         end
         Answer:      slot_q <= remainder;
@@ -146,17 +147,19 @@ module lf_prepare
     end
   end
 
-  assign valid_o = state_q == Ready && !bad_o;
-  assign bad_o   = state_q == Ready && (over_q || error_o == ErrField);
-  assign error_o = weighted && computation_i.w_slots == '0 ? ErrField : ErrBuffer;
+  assign bad   = state_q == Ready && (over_q || error == ErrField);
+  assign error = weighted && computation_i.w_slots == '0 ? ErrField : ErrBuffer;
 
   always_comb begin
-    computation_o         = computation_i;
-    computation_o.a_base  = a_base_q;
-    computation_o.b_base  = b_base_q;
-    computation_o.o_base  = o_base_q;
-    computation_o.bias    = bias_q;
-    computation_o.w_base  = w_base_q;
-    computation_o.factors = factors[7:0];
+    prepared_o = '{valid: state_q == Ready && !bad, bad: bad, error: error, d: computation_i};
+    prepared_o.d.a_base = a_base_q;
+    prepared_o.d.b_base = b_base_q;
+    prepared_o.d.o_base = o_base_q;
+    prepared_o.d.bias = bias_q;
+    prepared_o.d.w_base = w_base_q;
+    prepared_o.d.factors = factors[7:0];
   end
+
+  `LF_ASSERT(TakenOnceReady, !take_i || prepared_o.valid, "a command starts that is not prepared")
+  `LF_HELD(CommandHeld, prepared_o.valid, take_i, prepared_o.d)
 endmodule

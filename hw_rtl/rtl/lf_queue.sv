@@ -1,6 +1,9 @@
 // A queue of commands. An entry stays until its command is finished; the head is the oldest one that has not started.
+`include "lf_assert.svh"
+
 module lf_queue
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Depth = 8  // entries, a power of 2
 ) (
@@ -13,17 +16,13 @@ module lf_queue
   // Descriptor table: data the cycle after read_o, held until the next read.
   output logic             read_o,
   output logic [5:0]       read_descriptor_o,
-  // The head: valid once its descriptor has been read. take_i: it starts.
-  output logic             head_valid_o,
-  output entry_t           head_o,
-  output logic             may_start_o,  // the head's waits are over
+  // The head. take_i: it starts.
+  output head_t            head_o,
   input  logic             take_i,
   // The oldest that has started is finished.
   input  logic             done_i,
   input  logic [2:0][15:0] completed_i,  // commands of LOAD, STORE, EXEC that are finished, modulo 2**16
-  output logic [31:0]      completed_o,  // of this queue
-  output logic             empty_o,      // nothing waits, nothing is under way
-  output logic             idle_o,       // nothing is under way
+  output queue_state_t     state_o,
   // Whether a command that names this descriptor waits or is under way.
   input  logic [5:0]       match_i,
   output logic             match_o
@@ -57,12 +56,8 @@ module lf_queue
   assign read_o            = (take_i || !loaded_q) && waiting_q != (PointerWidth + 1)'(take_i);
   assign read_descriptor_o = descriptors_q[next];
 
-  assign head_valid_o = loaded_q;
-  assign head_o       = head_entry_q;
-  assign may_start_o  = loaded_q && reached == '1;
-  assign completed_o  = completed_q;
-  assign empty_o      = waiting_q == '0 && under_way_q == '0;
-  assign idle_o       = under_way_q == '0;
+  assign head_o  = '{valid: loaded_q, may_start: loaded_q && reached == '1, entry: head_entry_q};
+  assign state_o = '{completed: completed_q, empty: waiting_q == '0 && under_way_q == '0, idle: under_way_q == '0};
 
   always_comb begin
     for (int unsigned queue = 0; queue < 3; queue++) begin
@@ -111,9 +106,9 @@ module lf_queue
     end
   end
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !push || !used_q[new_q]);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || loaded_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !done_i || under_way_q != '0);
-`endif
+  `LF_ASSERT(PushedWhereFree, !push || !used_q[new_q], "an entry is overwritten")
+  `LF_ASSERT(TakenOnceThere, !take_i || loaded_q, "a head starts before its descriptor has been read")
+  `LF_ASSERT(DoneOnceTaken, !done_i || under_way_q != '0, "a command is finished that has not started")
+  `LF_HELD(HeadHeld, head_o.valid, take_i, head_o.entry)
+  `LF_ASSERT(MayStartHeld, head_o.may_start && !take_i |=> head_o.may_start, "a head that may start may not any more")
 endmodule

@@ -1,9 +1,10 @@
 // Registers that software sees: how to run, how it went, interrupts, and counters.
 //
-// The port: one access a cycle. What is read appears in the next cycle, and stays until the next read.
+// What is read appears in the cycle after its access, and stays until the next read.
 module lf_registers
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferBytes = 262144,
@@ -11,30 +12,16 @@ module lf_registers
 ) (
   input  logic                clk_i,
   input  logic                rst_ni,
-  input  logic                valid_i,
-  input  logic                write_i,
-  input  logic [11:0]         addr_i,   // bytes; the lowest two bits are ignored
-  input  logic [31:0]         wdata_i,
+  input  register_access_t    access_i,
   output logic [31:0]         rdata_o,
   output logic                irq_o,    // level: something is pending that is enabled
-  // To the core. Writes while it is busy are ignored, but for abort and interrupts, so these stay as they are.
+  // To the core. Writes while it is busy are ignored, but for abort and interrupts.
   output logic                start_o,  // pulse
   output logic                abort_o,  // pulse
-  output logic [31:PageBits]  offset_o,   // pages of DRAM before address 0
-  output logic [27:0]         program_o,  // beat of the first word
-  output logic [31:0]         words_o,
-  output region_t             read_region_o,
-  output region_t             write_region_o,
-  output logic [31:0]         watchdog_o,
-  output logic [31:0]         cycle_limit_o,
+  output settings_t           settings_o,
   // From the core.
-  input  logic                busy_i,
-  input  logic                done_i,
-  input  logic                failed_i,
+  input  outcome_t            outcome_i,
   input  logic                bus_idle_i,
-  input  error_e              error_i,
-  input  queue_e              queue_i,
-  input  logic [31:0]         index_i,
   input  logic [Counters-1:0] count_i,  // counters that go on in this cycle: those of bytes by 16, the others by 1
   input  logic                count_busy_i
 );
@@ -66,13 +53,13 @@ module lf_registers
   logic [1:0]  acknowledged;
   logic        unused;
 
-  assign write        = valid_i && write_i;
-  assign idle         = !busy_i && !start_q;
-  assign address      = {addr_i[11:2], 2'b00};
-  assign control      = control_reg_t'(wdata_i);
-  assign happened     = {failed_i, 1'b1} & {2{done_i && !done_q}};
-  assign acknowledged = write && address == RegInterruptPending ? wdata_i[1:0] : '0;
-  assign unused       = ^{addr_i[1:0], control.reserved};
+  assign write        = access_i.valid && access_i.write;
+  assign idle         = !outcome_i.busy && !start_q;
+  assign address      = {access_i.addr[11:2], 2'b00};
+  assign control      = control_reg_t'(access_i.wdata);
+  assign happened     = {outcome_i.failed, 1'b1} & {2{outcome_i.done && !done_q}};
+  assign acknowledged = write && address == RegInterruptPending ? access_i.wdata[1:0] : '0;
+  assign unused       = ^{access_i.addr[1:0], control.reserved};
 
   // What a register holds. (A function, so that simulation looks for it only when it is read.)
   function automatic logic [31:0] held();
@@ -83,10 +70,10 @@ module lf_registers
       RegCapability:       return capability_reg_t'{reserved: '0, lanes: 8'(Lanes), outstanding: 8'(Outstanding)};
       RegBufferBytes:      return BufferBytes;
       RegStatus: begin
-        return status_reg_t'{reserved: '0, busy: !idle, done: done_i && idle, failed: failed_i && idle, bus: !bus_idle_i};
+        return status_reg_t'{reserved: '0, busy: !idle, done: outcome_i.done && idle, failed: outcome_i.failed && idle, bus: !bus_idle_i};
       end
-      RegError:            return error_reg_t'{reserved: '0, code: error_i, queue_: queue_i};
-      RegErrorIndex:       return index_i;
+      RegError:            return error_reg_t'{reserved: '0, code: outcome_i.error, queue_: outcome_i.found_by};
+      RegErrorIndex:       return outcome_i.index;
       RegInterruptEnable:  return {30'd0, enabled_q};
       RegInterruptPending: return {30'd0, pending_q};
       RegDramOffset:       return {offset_q, PageBits'(0)};
@@ -136,19 +123,19 @@ module lf_registers
             start_q <= control.start && !control.abort_;
             clear_q <= control.clear;
           end
-          RegDramOffset:     offset_q      <= wdata_i[31:PageBits];
-          RegProgramAddress: program_q     <= wdata_i[31:4];
-          RegProgramWords:   words_q       <= wdata_i;
-          RegReadBase:       read_base_q   <= wdata_i;
-          RegReadLimit:      read_limit_q  <= wdata_i;
-          RegWriteBase:      write_base_q  <= wdata_i;
-          RegWriteLimit:     write_limit_q <= wdata_i;
-          RegWatchdog:       watchdog_q    <= wdata_i;
-          RegCycleLimit:     cycle_limit_q <= wdata_i;
+          RegDramOffset:     offset_q      <= access_i.wdata[31:PageBits];
+          RegProgramAddress: program_q     <= access_i.wdata[31:4];
+          RegProgramWords:   words_q       <= access_i.wdata;
+          RegReadBase:       read_base_q   <= access_i.wdata;
+          RegReadLimit:      read_limit_q  <= access_i.wdata;
+          RegWriteBase:      write_base_q  <= access_i.wdata;
+          RegWriteLimit:     write_limit_q <= access_i.wdata;
+          RegWatchdog:       watchdog_q    <= access_i.wdata;
+          RegCycleLimit:     cycle_limit_q <= access_i.wdata;
           default:           ;
         endcase
       end
-      if (valid_i && !write_i) rdata_q <= held() | counted();
+      if (access_i.valid && !access_i.write) rdata_q <= held() | counted();
     end
   end
 
@@ -159,9 +146,9 @@ module lf_registers
       enabled_q <= '0;
       pending_q <= '0;
     end else begin
-      done_q    <= done_i;
+      done_q    <= outcome_i.done;
       pending_q <= (pending_q & ~acknowledged) | happened;
-      if (write && address == RegInterruptEnable) enabled_q <= wdata_i[1:0];
+      if (write && address == RegInterruptEnable) enabled_q <= access_i.wdata[1:0];
     end
   end
 
@@ -181,12 +168,14 @@ module lf_registers
   assign irq_o          = (pending_q & enabled_q) != '0;
   assign start_o        = start_q;
   assign abort_o        = abort_q;
-  assign offset_o       = offset_q;
-  assign program_o      = program_q;
-  assign words_o        = words_q;
-  assign watchdog_o     = watchdog_q;
-  assign cycle_limit_o  = cycle_limit_q;
-  // Only whole beats are touched.
-  assign read_region_o  = '{first: 29'(read_base_q[31:4]) + 29'(read_base_q[3:0] != '0), limit: 29'(read_limit_q[31:4])};
-  assign write_region_o = '{first: 29'(write_base_q[31:4]) + 29'(write_base_q[3:0] != '0), limit: 29'(write_limit_q[31:4])};
+  assign settings_o     = '{
+    dram_offset:   offset_q,
+    program_beat:  program_q,
+    program_words: words_q,
+    // Only whole beats are touched.
+    read_region:   '{first: 29'(read_base_q[31:4]) + 29'(read_base_q[3:0] != '0), limit: 29'(read_limit_q[31:4])},
+    write_region:  '{first: 29'(write_base_q[31:4]) + 29'(write_base_q[3:0] != '0), limit: 29'(write_limit_q[31:4])},
+    watchdog:      watchdog_q,
+    cycle_limit:   cycle_limit_q
+  };
 endmodule

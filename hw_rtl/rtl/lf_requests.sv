@@ -1,6 +1,8 @@
 // Cuts a transfer into requests: stretches of DRAM that follow one another are asked for as one, in pieces of up to MaxBeats.
 //
 // In two stages: one finds a piece in each cycle, the next holds it as a request. A job may be taken before it may start.
+`include "lf_assert.svh"
+
 module lf_requests
   import lf_dma_pkg::*;
 (
@@ -129,12 +131,11 @@ module lf_requests
     end
   end
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !load_i || idle_o);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || loaded_o);
-  // A request leaves neither its region nor the MaxBeats that it begins in.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_o || (request_o.beats != '0 && 7'(request_o.beat[PageWidth-1:0]) + request_o.beats <= 7'(MaxBeats)));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_o || (29'(request_o.beat) >= region_i.first &&
-                                                 29'(request_o.beat) + 29'(request_o.beats) <= region_i.limit));
-`endif
+  `LF_ASSERT(LoadedWhenIdle, !load_i || idle_o, "a job comes while one is at work")
+  `LF_ASSERT(StartedOnceLoaded, !start_i || loaded_o, "no job is there to start")
+  `LF_ASSERT(RequestInPage, !valid_o || (request_o.beats != '0 && 7'(request_o.beat[PageWidth-1:0]) + request_o.beats <= 7'(MaxBeats)),
+             "a request crosses a multiple of MaxBeats")
+  `LF_ASSERT(RequestInRegion, !valid_o || (29'(request_o.beat) >= region_i.first &&
+                                           29'(request_o.beat) + 29'(request_o.beats) <= region_i.limit), "a request leaves its region")
+  `LF_HELD(RequestHeld, valid_o, ready_i, request_o)
 endmodule

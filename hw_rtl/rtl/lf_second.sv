@@ -1,6 +1,9 @@
 // Fetches the second operand, or held sums, ahead of the columns that meet them: up to 4 columns wait here.
+`include "lf_assert.svh"
+
 module lf_second
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferWords = 16384
@@ -8,11 +11,7 @@ module lf_second
   input  logic                           clk_i,
   input  logic                           rst_ni,
   input  logic                           start_i,
-  input  computation_t                   descriptor_i,
-  input  logic [11:0]                    count_i,
-  input  logic [31:0]                    offset_i,
-  input  logic [31:0]                    row_step_i,
-  input  logic [31:0]                    limit_i,
+  input  command_t                       command_i,
   output logic                           busy_o,
   output logic                           rd_valid_o,
   output logic [19:0]                    rd_word_o,
@@ -41,8 +40,8 @@ module lf_second
   logic [Window-1:0][Lanes*8-1:0] store_q [Depth];
   logic               held, vector;
 
-  assign held = descriptor_i.operation != 3'(DoAdd) && descriptor_i.operation != 3'(DoMul);
-  assign vector = !held && descriptor_i.b_vector;  // one column of a row serves all
+  assign held = !needs_second(command_i.d.operation);
+  assign vector = !held && command_i.d.b_vector;  // one column of a row serves all
 
   always_comb begin
     fault_o = busy_q && taken_q != 3'(Depth) && address_q >= (held_q ? 36'(BufferWords - 3) : 36'(BufferWords));
@@ -73,19 +72,19 @@ module lf_second
       held_q <= 1'b0;
     end else if (start_i) begin
       busy_q <= 1'b1;
-      blocks_left_q <= descriptor_i.out_blocks;
-      rows_q <= count_i;
-      rows_left_q <= count_i;
-      width_q <= vector ? 12'd1 : descriptor_i.o_width;
-      columns_left_q <= vector ? 12'd1 : descriptor_i.o_width;
-      first_offset_q <= offset_i;
-      offset_q <= offset_i;
-      row_step_q <= row_step_i;
-      wrap_q <= signed'({2'b00, row_step_i}) - signed'({2'b00, limit_i});
-      block_q <= 36'(descriptor_i.b_base) + 36'(offset_i);
-      row_q <= 36'(descriptor_i.b_base) + 36'(offset_i);
-      address_q <= 36'(descriptor_i.b_base) + 36'(offset_i);
-      block_words_q <= 20'(descriptor_i.b_block_words);
+      blocks_left_q <= command_i.d.out_blocks;
+      rows_q <= command_i.count;
+      rows_left_q <= command_i.count;
+      width_q <= vector ? 12'd1 : command_i.d.o_width;
+      columns_left_q <= vector ? 12'd1 : command_i.d.o_width;
+      first_offset_q <= command_i.b.offset;
+      offset_q <= command_i.b.offset;
+      row_step_q <= command_i.b.row_step;
+      wrap_q <= signed'({2'b00, command_i.b.row_step}) - signed'({2'b00, command_i.b.limit});
+      block_q <= 36'(command_i.d.b_base) + 36'(command_i.b.offset);
+      row_q <= 36'(command_i.d.b_base) + 36'(command_i.b.offset);
+      address_q <= 36'(command_i.d.b_base) + 36'(command_i.b.offset);
+      block_words_q <= 20'(command_i.d.b_block_words);
       held_q <= held;
       step_q <= held ? 3'(Window) : 3'd1;
     end else if (rd_valid_o && rd_grant_i) begin
@@ -135,12 +134,10 @@ module lf_second
   assign data_o = store_q[get_q];
 
   logic unused;
-  assign unused = ^{descriptor_i, wrapped[32]};
+  assign unused = ^{command_i, wrapped[32]};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) promised_q <= taken_q && taken_q <= 3'(Depth));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !use_i || promised_q != '0);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !pop_i || taken_q > promised_q);
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || !busy_q, "a command comes while one is at work")
+  `LF_ASSERT(PlacesExist, promised_q <= taken_q && taken_q <= 3'(Depth), "more columns wait than there are places")
+  `LF_ASSERT(UsedOnceFetched, !use_i || promised_q != '0, "a column is promised that is not on its way")
+  `LF_ASSERT(PoppedOnceUsed, !pop_i || taken_q > promised_q, "a column goes that was not promised")
 endmodule

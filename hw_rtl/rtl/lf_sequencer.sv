@@ -2,29 +2,26 @@
 //
 // One word a cycle, unless DESCRIBE waits for commands that name its entry; an END that jumps takes two. A command of a queue takes a cycle more for
 // every loop around it, and one to enter its queue.
+`include "lf_assert.svh"
+
 module lf_sequencer
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 (
   input  logic                   clk_i,
   input  logic                   rst_ni,
   input  logic                   run_i,
   input  logic [31:0]            words_i,        // of the program
   // Words of the program.
-  output logic [31:0]            keep_o,         // the first word that may be wanted again
-  input  logic                   word_valid_i,
-  input  logic [127:0]           word_i,
-  output logic                   take_o,         // the word has been run
-  output logic                   jump_o,         // level: once it is run, target_o is wanted, and not the word that follows
-  output logic [31:0]            target_o,
+  input  program_word_t          word_i,
+  output program_step_t          step_o,
   // Queues: LOAD, STORE, EXEC. Accepted when valid and ready.
   output logic [2:0]             push_valid_o,
   input  logic [2:0]             push_ready_i,
   output entry_t                 push_o,
   // Descriptor table.
-  output logic                   write_o,
-  output logic [5:0]             write_descriptor_o,
-  output logic [PayloadBits-1:0] write_payload_o,
+  output describe_port_t         describe_o,
   output logic [5:0]             match_o,
   input  logic [2:0]             match_i,        // a queue has a command that names the entry match_o
   // How it goes.
@@ -82,6 +79,8 @@ module lf_sequencer
   logic                     too_short;  // it does not end within the program
   logic                     again;      // the innermost loop has another turn
   logic                     takes_entry;
+  logic                     write;      // the entry's payload is there
+  logic                     jump;
   logic signed [11:0]       row_step;
   logic signed [11:0]       slot_step;
   logic signed [9:0]        from_step;
@@ -102,12 +101,12 @@ module lf_sequencer
   logic                     unused;
 
   assign opcode   = plain.opcode;
-  assign describe = describe_t'(word_i);
-  assign loop     = loop_t'(word_i);
-  assign plain    = plain_t'(word_i);
-  assign ready    = run_i && !halted_q && !moving_q && word_valid_i;
+  assign describe = describe_t'(word_i.word);
+  assign loop     = loop_t'(word_i.word);
+  assign plain    = plain_t'(word_i.word);
+  assign ready    = run_i && !halted_q && !moving_q && word_i.valid;
 
-  assign payload     = {word_i, payload_words_q};
+  assign payload     = {word_i.word, payload_words_q};
   assign transfer    = transfer_t'(payload);
   assign computation = computation_t'(payload);
   assign unused      = ^{transfer, computation, describe, plain, loop, stepped};
@@ -198,7 +197,7 @@ module lf_sequencer
 
   // The steps of the loop that is moved by next, the innermost first, times its turn: of the command that comes, or of the one at work.
   always_comb begin
-    stepped    = moving_q ? run_q : {word_i, run_q[WordBits-1:0]};
+    stepped    = moving_q ? run_q : {word_i.word, run_q[WordBits-1:0]};
     next_level = moving_q ? level_q + 2'd1 : 2'd0;
     unique case (next_level)
       2'd0: {row_step, slot_step, from_step, to_step, factor_step} = {
@@ -231,7 +230,7 @@ module lf_sequencer
     halted_d     = halted_q;
     payload_d    = payload_q;
     push_valid_o = '0;
-    write_o      = 1'b0;
+    write        = 1'b0;
     takes_entry  = 1'b0;
     ran          = 1'b0;
     second_d     = second_q;
@@ -257,9 +256,9 @@ module lf_sequencer
       place_d  = place_q + 32'd1;
       if (payload_q != '0) begin
         payload_d = payload_q - 3'd1;
-        write_o   = payload_q == 3'd1;
+        write     = payload_q == 3'd1;
       end else if (second_q) begin
-        run_d[RunBits-1:WordBits] = word_i;
+        run_d[RunBits-1:WordBits] = word_i.word;
         second_d                  = 1'b0;
         moving_d                  = 1'b1;
         level_d                   = '0;
@@ -274,7 +273,7 @@ module lf_sequencer
             end
           end
           OpLoad, OpStore, OpExec: begin
-            run_d[WordBits-1:0] = word_i;
+            run_d[WordBits-1:0] = word_i.word;
             second_d            = 1'b1;
           end
           OpLoop: begin
@@ -303,15 +302,12 @@ module lf_sequencer
     end
   end
 
-  assign keep_o             = depth_q != '0 ? outermost_q : place_q;
-  assign take_o             = ran;
-  assign jump_o             = payload_q == '0 && !second_q && opcode == OpEnd && again;
-  assign target_o           = loops_q[0].first;
-  assign write_descriptor_o = entry_q;
-  assign write_payload_o    = payload;
-  assign match_o            = describe.descriptor;
-  assign halted_o           = halted_q;
-  assign words_run_o        = words_run_q;
+  assign jump        = payload_q == '0 && !second_q && opcode == OpEnd && again;
+  assign step_o      = '{take: ran, jump: jump, target: loops_q[0].first, keep: depth_q != '0 ? outermost_q : place_q};
+  assign describe_o  = '{valid: write, descriptor: entry_q, payload: payload};
+  assign match_o     = describe.descriptor;
+  assign halted_o    = halted_q;
+  assign words_run_o = words_run_q;
 
   // A distance of n commands: all but the last n that were handed out before must be finished.
   always_comb begin
@@ -335,7 +331,7 @@ module lf_sequencer
       left_q  <= '0;
       moved_q <= 1'b1;
     end else begin
-      moved_q <= ran && jump_o;
+      moved_q <= ran && jump;
       if (moved_q) left_q <= words_i - place_q;
       else if (ran) left_q <= left_q - 32'd1;
     end
@@ -378,8 +374,8 @@ module lf_sequencer
         entry_q      <= describe.descriptor;
         entry_kind_q <= kind_e'(describe.kind);
       end
-      if (ran && payload_q != '0) payload_words_q <= {word_i, payload_words_q[(PayloadWords-1)*WordBits-1:WordBits]};
-      if (write_o) begin
+      if (ran && payload_q != '0) payload_words_q <= {word_i.word, payload_words_q[(PayloadWords-1)*WordBits-1:WordBits]};
+      if (write) begin
         transfers_q[entry_q]    <= entry_kind_q == KindTransfer;
         computations_q[entry_q] <= entry_kind_q == KindComputation;
       end
@@ -389,7 +385,8 @@ module lf_sequencer
     end
   end
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !word_valid_i || (!moved_q && place_q < words_i));
-`endif
+  `LF_ASSERT(WordInProgram, !word_i.valid || (!moved_q && place_q < words_i), "a word comes from behind the end of the program")
+  `LF_ASSERT(PushedToOne, $onehot0(push_valid_o), "a command goes to several queues")
+  `LF_ASSERT(PushHeld, push_valid_o != '0 && (push_valid_o & push_ready_i) == '0 |=> !run_i || (push_valid_o != '0 && $stable(push_o)),
+             "a command changes before its queue takes it")
 endmodule

@@ -1,7 +1,11 @@
 // Takes a command and finds what the engines need before its first column: whether its fields make sense, which kernel rows meet the operand at
 // all, where rows lie in their rings, and how many bytes of weights there are. The next command may be set up while the one before is at work.
+`include "lf_assert.svh"
+
 module lf_setup
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
+  import lf_reach_pkg::*;
 #(
   parameter int unsigned Lanes = 16
 ) (
@@ -19,26 +23,7 @@ module lf_setup
   output error_e             bad_code_o,
   output logic               busy_o,
   output logic               moved_o,
-  output computation_t       descriptor_o,
-  output logic [11:0]        count_o,  // rows
-  output logic [9:0]         columns_o,  // of all rows
-  output logic [11:0]        kernel_rows_o,  // that meet the operand; 0 or more
-  output logic signed [22:0] a_row_o,  // of the first row of the result and the first of these kernel rows
-  output logic [31:0]        a_offset_o,
-  output logic [31:0]        a_row_step_o,
-  output logic [31:0]        a_kernel_step_o,
-  output logic [31:0]        a_limit_o,
-  output logic [31:0]        b_offset_o,
-  output logic [31:0]        b_row_step_o,
-  output logic [31:0]        b_limit_o,
-  output logic [31:0]        o_offset_o,
-  output logic [31:0]        o_row_step_o,
-  output logic [31:0]        o_limit_o,
-  // Bytes of weights before, and in, these kernel rows: of a full block of output channels, and of the last one. All ones: too many.
-  output logic [39:0]        w_skip_o,
-  output logic [39:0]        w_bytes_o,
-  output logic [39:0]        w_tail_skip_o,
-  output logic [39:0]        w_tail_bytes_o
+  output command_t           command_o
 );
   localparam int unsigned LaneBits = $clog2(Lanes);
 
@@ -52,6 +37,7 @@ module lf_setup
   logic signed [22:0] span_q;  // operand rows from the first row of the result to the last
   logic signed [22:0] o_row_q;
   logic [11:0]        low_q, high_q;  // kernel rows low_q .. high_q - 1 remain
+  logic [11:0]        kernel_rows_q;  // that meet the operand
   logic [17:0]        channels_q;  // bytes of weights of one kernel column and one output channel
   logic [23:0]        columns_q;
   logic [22:0]        first_q, kernel_q, rows_q, o_first_q;  // products: row * stride, kernel rows * dilation, rows * stride, row * o_row_step
@@ -72,6 +58,11 @@ module lf_setup
   logic [37:0]        product_q;
   logic               many_q;
 
+  // As a number, which is more than any buffer holds where there are too many.
+  function automatic logic [39:0] as_bytes(bytes_t number);
+    return number.many ? '1 : 40'(number.bytes);
+  endfunction
+
   // Whether lane + step * (lanes - 1) is beyond the lanes.
   function automatic logic beyond(logic [5:0] lane, logic [5:0] step, logic [6:0] less);
     logic [2*LaneBits:0] last;
@@ -80,8 +71,8 @@ module lf_setup
   endfunction
 
   always_comb begin
-    weighted = d_q.operation == 3'(DoConv) || d_q.operation == 3'(DoDepthwise);
-    second = !d_q.first || !d_q.last || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul);
+    weighted = has_weights(d_q.operation);
+    second = !d_q.first || !d_q.last || needs_second(d_q.operation);
     enum_bad = 1'b0;
     size_bad = 1'b0;
     few_bad = columns_q > 24'(Accumulators);
@@ -93,9 +84,9 @@ module lf_setup
           || d_q.a_height == '0 || d_q.a_width == '0 || (second && d_q.b_slots == '0) || (d_q.last && d_q.o_slots == '0)
           || (weighted && d_q.w_slots == '0);
       if (d_q.last && d_q.scale == 2'(ScaleScalar) && (d_q.shift == '0 || d_q.shift == '1)) size_bad = 1'b1;
-      if (d_q.operation == 3'(DoCopy) || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul)) begin
+      if (!has_window(d_q.operation)) begin
         if (d_q.kernel_rows != 12'd1 || d_q.kernel_columns != 12'd1) size_bad = 1'b1;
-        if (d_q.operation != 3'(DoCopy) && !(d_q.first && d_q.last)) size_bad = 1'b1;
+        if (needs_second(d_q.operation) && !(d_q.first && d_q.last)) size_bad = 1'b1;
       end
       if (d_q.operation == 3'(DoCopy)) begin
         if (d_q.lanes != '0 && (beyond(d_q.a_lane, d_q.a_lane_step, d_q.lanes - 7'd1)
@@ -125,7 +116,7 @@ module lf_setup
         end
         3'd1: begin
           factor_a = kernel_row_q;
-          factor_b = kernel_rows_o;
+          factor_b = kernel_rows_q;
         end
         3'd2: begin
           factor_a = skip_q;
@@ -165,7 +156,7 @@ module lf_setup
       code_q <= ErrNone;
       step_q <= '0;
       kernel_row_q <= '0;
-      kernel_rows_o <= '0;
+      kernel_rows_q <= '0;
       skip_q <= '0;
       bytes_q <= '0;
       tail_skip_q <= '0;
@@ -222,7 +213,7 @@ module lf_setup
             high_row_q <= high_row_q - 23'(d_q.dilation);
           end
           if (rings_start) begin
-            kernel_rows_o <= high_q - low_q;  // none is both above the operand and below it
+            kernel_rows_q <= high_q - low_q;  // none is both above the operand and below it
             state_q <= Rings;
           end
           if (size_bad_q || factors_bad_q) begin
@@ -248,6 +239,9 @@ module lf_setup
     end
   end
 
+  ring_t       a, b, o;
+  logic [31:0] a_kernel_step, b_kernel_step, o_kernel_step;
+
   lf_ring u_ring_a (
     .clk_i,
     .rst_ni,
@@ -258,13 +252,11 @@ module lf_setup
     .slots_i      (d_q.a_slots),
     .slot_words_i (d_q.a_slot_words),
     .done_o       (a_done),
-    .offset_o     (a_offset_o),
-    .row_step_o   (a_row_step_o),
-    .kernel_step_o(a_kernel_step_o),
-    .limit_o      (a_limit_o)
+    .offset_o     (a.offset),
+    .row_step_o   (a.row_step),
+    .kernel_step_o(a_kernel_step),
+    .limit_o      (a.limit)
   );
-
-  logic [31:0] b_kernel_step, o_kernel_step;
 
   lf_ring u_ring_b (
     .clk_i,
@@ -276,10 +268,10 @@ module lf_setup
     .slots_i      (d_q.b_slots),
     .slot_words_i (d_q.b_slot_words),
     .done_o       (b_done),
-    .offset_o     (b_offset_o),
-    .row_step_o   (b_row_step_o),
+    .offset_o     (b.offset),
+    .row_step_o   (b.row_step),
     .kernel_step_o(b_kernel_step),
-    .limit_o      (b_limit_o)
+    .limit_o      (b.limit)
   );
 
   lf_ring u_ring_o (
@@ -292,27 +284,36 @@ module lf_setup
     .slots_i      (d_q.o_slots),
     .slot_words_i (d_q.o_slot_words),
     .done_o       (o_done),
-    .offset_o     (o_offset_o),
-    .row_step_o   (o_row_step_o),
+    .offset_o     (o.offset),
+    .row_step_o   (o.row_step),
     .kernel_step_o(o_kernel_step),
-    .limit_o      (o_limit_o)
+    .limit_o      (o.limit)
   );
 
-  assign w_skip_o = skip_q.many ? '1 : 40'(skip_q.bytes);
-  assign w_bytes_o = bytes_q.many ? '1 : 40'(bytes_q.bytes);
-  assign w_tail_skip_o = tail_skip_q.many ? '1 : 40'(tail_skip_q.bytes);
-  assign w_tail_bytes_o = tail_bytes_q.many ? '1 : 40'(tail_bytes_q.bytes);
-  assign columns_o = columns_q[9:0];
   assign ready_o = state_q == Idle;
   assign busy_o = state_q != Idle;
   assign moved_o = state_q == Rows;
   assign valid_o = state_q == Ready && !bad_q;
   assign bad_o = state_q == Ready && bad_q;
   assign bad_code_o = code_q;
-  assign descriptor_o = d_q;
-  assign count_o = count_q;
-  assign a_row_o = low_row_q;
+  assign command_o = '{
+    count: count_q,
+    columns: columns_q[9:0],
+    kernel_rows: kernel_rows_q,
+    a_row: low_row_q,
+    reach: reach(d_q.operation, d_q.narrow, d_q.first, d_q.dilation, d_q.kernel_columns, d_q.stride_columns, d_q.o_width),
+    full_weights: '{skip: as_bytes(skip_q) << LaneBits, bytes: as_bytes(bytes_q) << LaneBits},
+    tail_weights: '{skip: as_bytes(tail_skip_q), bytes: as_bytes(tail_bytes_q)},
+    a_kernel_step: a_kernel_step,
+    a: a,
+    b: b,
+    o: o,
+    d: d_q
+  };
 
   logic unused;
   assign unused = ^{b_kernel_step, o_kernel_step, d_q};
+
+  `LF_HELD(CommandHeld, valid_o, free_i, command_o)
+  `LF_ASSERT(BadOrValid, !(valid_o && bad_o), "a command is ready that cannot be done")
 endmodule

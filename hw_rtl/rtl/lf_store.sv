@@ -1,4 +1,6 @@
 // Runs the queue of stores: lf_transfer asks for room in DRAM; words of Lanes bytes are read from the buffer, and their bytes packed into beats.
+`include "lf_assert.svh"
+
 module lf_store
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -127,4 +129,7 @@ module lf_store
       end
     end
   end
+
+  `LF_ASSERT(FunnelHasRoom, !coming_q || 32'(filled) <= FunnelBytes, "a word comes for which there is no room")
+  `LF_HELD(BeatHeld, beat_valid_o, beat_ready_i, beat_o)
 endmodule

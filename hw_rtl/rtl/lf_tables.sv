@@ -2,6 +2,8 @@
 // places; that takes 256 / Lanes + 1 cycles, or none if it is there already.
 //
 // Each lane has a memory of its own for both: what is brought in goes to those of all lanes, a word a cycle.
+`include "lf_assert.svh"
+
 module lf_tables
   import lf_isa_pkg::*;
 #(
@@ -90,4 +92,6 @@ module lf_tables
       end
     end
   end
+
+  `LF_ASSERT(NotLookedInto, !(look_i && copying_q) || look_place_i != place_q, "a table is looked into as it is brought in")
 endmodule

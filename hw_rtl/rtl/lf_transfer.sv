@@ -2,6 +2,8 @@
 //
 // Three commands may be in work at once: one is being prepared, one asks for its beats, the words of one are moved. What is prepared waits where
 // requests are made, so that the first is made when the command starts.
+`include "lf_assert.svh"
+
 module lf_transfer
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -134,4 +136,7 @@ module lf_transfer
     else if (bad && may_start_i) fault_o = '{valid: 1'b1, code: ErrField, index: taken_q};
     else fault_o = '{valid: 1'b0, code: ErrNone, index: finished_q};
   end
+
+  `LF_ASSERT(TakenOnceReady, !take_o || ready, "a transfer starts that is not prepared")
+  `LF_ASSERT(DoneOnceTaken, !done_i || finished_q != taken_q, "a transfer is finished that has not started")
 endmodule

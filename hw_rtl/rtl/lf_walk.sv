@@ -3,8 +3,11 @@
 // begins with a step that only fetches what their windows share.
 //
 // Three stages: the step; its place; a queue of two, of steps whose words are known to lie in the buffer or not.
+`include "lf_assert.svh"
+
 module lf_walk
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
   parameter int unsigned BufferWords = 16384
@@ -12,15 +15,7 @@ module lf_walk
   input  logic               clk_i,
   input  logic               rst_ni,
   input  logic               start_i,
-  input  computation_t       descriptor_i,
-  input  reach_t             reach_i,
-  input  logic [11:0]        count_i,
-  input  logic [11:0]        kernel_rows_i,
-  input  logic signed [22:0] a_row_i,
-  input  logic [31:0]        a_offset_i,
-  input  logic [31:0]        a_row_step_i,
-  input  logic [31:0]        a_kernel_step_i,
-  input  logic [31:0]        a_limit_i,
+  input  command_t           command_i,
   output logic               busy_o,
   output logic [2:0]         together_o,  // columns of the result that a step makes, at most
   output logic [4:0]         advance_o,  // columns of the operand from one step to the next
@@ -176,29 +171,29 @@ module lf_walk
         busy: 1'b1,
         begun: 1'b0,
         first: 1'b1,
-        blocks_left: descriptor_i.out_blocks,
-        kernel_rows_left: kernel_rows_i,
-        columns_left: descriptor_i.kernel_columns,
+        blocks_left: command_i.d.out_blocks,
+        kernel_rows_left: command_i.kernel_rows,
+        columns_left: command_i.d.kernel_columns,
         taps: first_taps,
         in_left: in_blocks,
         in_first: 1'b1,
         block_offset: '0,
-        pass_row: a_row_i,
-        pass_offset: a_offset_i,
-        pass_column: -23'(descriptor_i.pad_columns),
-        rows_left: count_i,
-        x_left: descriptor_i.o_width,
+        pass_row: command_i.a_row,
+        pass_offset: command_i.a.offset,
+        pass_column: -23'(command_i.d.pad_columns),
+        rows_left: command_i.count,
+        x_left: command_i.d.o_width,
         pass_start: 1'b1,
         column: '0,
-        row: a_row_i,
-        offset: a_offset_i,
-        a_column: -23'(descriptor_i.pad_columns)
+        row: command_i.a_row,
+        offset: command_i.a.offset,
+        a_column: -23'(command_i.d.pad_columns)
       };
     end
   end
 
-  assign first_taps = taps_of(descriptor_i.kernel_columns, reach_i.taps);
-  assign in_blocks = descriptor_i.operation == 3'(DoConv) && !descriptor_i.narrow ? descriptor_i.in_blocks : 10'd1;
+  assign first_taps = taps_of(command_i.d.kernel_columns, command_i.reach.taps);
+  assign in_blocks = command_i.d.operation == 3'(DoConv) && !command_i.d.narrow ? command_i.d.in_blocks : 10'd1;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -220,20 +215,20 @@ module lf_walk
     end else begin
       walk_q <= walk_d;
       if (start_i) begin
-        d_q <= descriptor_i;
-        rows_q <= count_i;
-        kernel_rows_q <= kernel_rows_i;
-        first_row_q <= a_row_i;
-        first_offset_q <= a_offset_i;
-        row_step_q <= a_row_step_i;
-        kernel_step_q <= a_kernel_step_i;
-        limit_q <= a_limit_i;
-        conv_q <= descriptor_i.operation == 3'(DoConv);
-        wide_q <= reach_i.taps != 3'd1;
-        reach_q <= reach_i;
+        d_q <= command_i.d;
+        rows_q <= command_i.count;
+        kernel_rows_q <= command_i.kernel_rows;
+        first_row_q <= command_i.a_row;
+        first_offset_q <= command_i.a.offset;
+        row_step_q <= command_i.a.row_step;
+        kernel_step_q <= command_i.a_kernel_step;
+        limit_q <= command_i.a.limit;
+        conv_q <= command_i.d.operation == 3'(DoConv);
+        wide_q <= command_i.reach.taps != 3'd1;
+        reach_q <= command_i.reach;
         first_taps_q <= first_taps;
         in_blocks_q <= in_blocks;
-        advance_q <= reach_i.columns == 3'd1 ? 5'(descriptor_i.stride_columns) : 5'd4 - 5'(reach_i.columns == 3'd3);
+        advance_q <= command_i.reach.columns == 3'd1 ? 5'(command_i.d.stride_columns) : 5'd4 - 5'(command_i.reach.columns == 3'd3);
       end
     end
   end
@@ -291,12 +286,10 @@ module lf_walk
   assign step_o = queue_q[get_q];
 
   logic unused;
-  assign unused = ^{place[35:20], d_q};
+  assign unused = ^{place[35:20], d_q, command_i};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !walk_q.busy);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_o);
-  // Of a window, no more is read at once than the buffer gives.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !walks || $countones(step.present >> step.from) == $countones(step.mask));
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || !walk_q.busy, "a command comes while one is walked over")
+  `LF_ASSERT(TakenOnceThere, !take_i || valid_o, "no step is there to take")
+  `LF_ASSERT(WindowInReach, !walks || $countones(step.present >> step.from) == $countones(step.mask), "a window needs more words than the buffer gives at once")
+  `LF_HELD(StepHeld, valid_o, take_i, step_o)
 endmodule

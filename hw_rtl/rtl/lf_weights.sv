@@ -3,8 +3,11 @@
 //
 // Where passes are short (`wide`: depthwise, and fewer columns than a tile has words, less the cycles in which they come so), Window words come at
 // once, and before the operand; and where words are rows of an ordinary convolution as they are, so many rows are written each cycle.
+`include "lf_assert.svh"
+
 module lf_weights
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
@@ -14,14 +17,7 @@ module lf_weights
   input  logic                    clk_i,
   input  logic                    rst_ni,
   input  logic                    start_i,
-  input  computation_t            descriptor_i,
-  input  reach_t                  reach_i,
-  input  logic [9:0]              columns_i,
-  input  logic [11:0]             kernel_rows_i,
-  input  logic [39:0]             skip_i,  // bytes; see lf_setup
-  input  logic [39:0]             bytes_i,
-  input  logic [39:0]             tail_skip_i,
-  input  logic [39:0]             tail_bytes_i,
+  input  command_t                command_i,
   output logic                    busy_o,
   output logic                    rd_valid_o,
   output logic [19:0]             rd_word_o,
@@ -40,7 +36,7 @@ module lf_weights
   output logic signed [8:0]       zero_o,
   output logic                    unsigned_o,
   // The tile is full before its pass may start. The array takes it over in the cycle behind `take_i`, in which the next one's first row may come.
-  output logic                    full_o,
+  output logic                    valid_o,
   input  logic                    take_i
 );
   localparam int unsigned Rows = 4;  // of the queue, of Window words each, which lie as in the buffer: word w in bank w mod Window
@@ -66,11 +62,11 @@ module lf_weights
   logic [2:0] first_group_new;
 
   always_comb begin
-    conv_new = descriptor_i.operation == 3'(DoConv);
-    narrow_new = conv_new && descriptor_i.narrow;
-    in_blocks_new = conv_new && !narrow_new ? descriptor_i.in_blocks : 10'd1;
-    first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? descriptor_i.in_tail : 7'(Lanes)) - 7'(descriptor_i.a_lane);
-    first_group_new = taps_of(descriptor_i.kernel_columns, reach_i.taps);
+    conv_new = command_i.d.operation == 3'(DoConv);
+    narrow_new = conv_new && command_i.d.narrow;
+    in_blocks_new = conv_new && !narrow_new ? command_i.d.in_blocks : 10'd1;
+    first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? command_i.d.in_tail : 7'(Lanes)) - 7'(command_i.d.a_lane);
+    first_group_new = taps_of(command_i.d.kernel_columns, command_i.reach.taps);
   end
 
   // -- Fetching: the words of a block, while those of the next are looked up ------------------------------------------------------------------
@@ -138,8 +134,8 @@ module lf_weights
         if (last_asked) fetch_q <= 1'b0;
       end
       if (start_i) begin
-        fetch_left_q <= descriptor_i.out_blocks;
-        base_q <= 42'(descriptor_i.w_base);
+        fetch_left_q <= command_i.d.out_blocks;
+        base_q <= 42'(command_i.d.w_base);
       end else if (fetch_left_q != '0 && !ready_q) begin
         ready_q <= 1'b1;
         first_q <= (base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q)) >> LaneBits;
@@ -180,7 +176,7 @@ module lf_weights
   logic [Lanes*8-1:0] word [Window];
 
   // The row of the tile that goes to the array next.
-  logic                           row_q, last_row_q, full_q;
+  logic                           row_q, last_row_q, valid_q;
   logic [LaneBits-1:0]            row_index_q;
   logic [2:0]                     row_count_q;
   logic [Window-1:0][Lanes*8-1:0] row_data_q;
@@ -197,7 +193,7 @@ module lf_weights
     block_last = row_last && in_last && group_last && kernel_rows_left_q == 12'd1;
     end_in_word = (LaneBits+1)'(at_q[LaneBits-1:0]) + (LaneBits+1)'(n_q);
     end_at = (AtBits+1)'(at_q) + (as_they_are ? (AtBits+1)'({rows, LaneBits'(0)}) : (AtBits+1)'(n_q));
-    go = row_q && !full_q;
+    go = row_q && !valid_q;
     write = busy_q && (!row_q || go) && (there_q > 5'd1 || (there_q == 5'd1 && end_in_word <= (LaneBits+1)'(Lanes)));
     // The next block begins with a word of its own, even if it is the same.
     pop = '0;
@@ -228,15 +224,15 @@ module lf_weights
   assign row_data_o = row_data_q;
   assign row_depthwise_o = !conv_q;
   assign row_together_o = reach_q.columns;
-  assign full_o = full_q || (go && last_row_q);
+  assign valid_o = valid_q || (go && last_row_q);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       row_q <= 1'b0;
-      full_q <= 1'b0;
+      valid_q <= 1'b0;
     end else begin
       row_q <= write || (row_q && !go);
-      full_q <= full_o && !take_i;
+      valid_q <= valid_o && !take_i;
     end
   end
 
@@ -279,35 +275,35 @@ module lf_weights
       busy_q <= 1'b1;
       conv_q <= conv_new;
       narrow_q <= narrow_new;
-      wide_q <= descriptor_i.operation == 3'(DoDepthwise) || columns_i < 10'(Lanes - Lanes / Window);
-      reach_q <= reach_i;
-      blocks_left_q <= descriptor_i.out_blocks;
+      wide_q <= command_i.d.operation == 3'(DoDepthwise) || command_i.columns < 10'(Lanes - Lanes / Window);
+      reach_q <= command_i.reach;
+      blocks_left_q <= command_i.d.out_blocks;
       in_blocks_q <= in_blocks_new;
-      in_tail_q <= descriptor_i.in_tail;
-      out_tail_q <= descriptor_i.out_tail;
-      a_lane_q <= conv_new ? LaneBits'(descriptor_i.a_lane) : '0;
-      o_lane_q <= conv_new ? descriptor_i.o_lane : '0;
-      kernel_rows_q <= kernel_rows_i;
-      kernel_columns_q <= descriptor_i.kernel_columns;
-      skip_q <= 41'(skip_i);
-      end_q <= 41'(skip_i) + 41'(bytes_i) - 41'd1;
-      tail_skip_q <= 41'(tail_skip_i);
-      tail_end_q <= 41'(tail_skip_i) + 41'(tail_bytes_i) - 41'd1;
-      block_bytes_q <= descriptor_i.w_block_bytes;
+      in_tail_q <= command_i.d.in_tail;
+      out_tail_q <= command_i.d.out_tail;
+      a_lane_q <= conv_new ? LaneBits'(command_i.d.a_lane) : '0;
+      o_lane_q <= conv_new ? command_i.d.o_lane : '0;
+      kernel_rows_q <= command_i.kernel_rows;
+      kernel_columns_q <= command_i.d.kernel_columns;
+      skip_q <= 41'(command_i.full_weights.skip);
+      end_q <= 41'(command_i.full_weights.skip) + 41'(command_i.full_weights.bytes) - 41'd1;
+      tail_skip_q <= 41'(command_i.tail_weights.skip);
+      tail_end_q <= 41'(command_i.tail_weights.skip) + 41'(command_i.tail_weights.bytes) - 41'd1;
+      block_bytes_q <= command_i.d.w_block_bytes;
       in_left_q <= in_blocks_new;
-      kernel_rows_left_q <= kernel_rows_i;
-      columns_left_q <= descriptor_i.kernel_columns;
+      kernel_rows_left_q <= command_i.kernel_rows;
+      columns_left_q <= command_i.d.kernel_columns;
       first_size_q <= first_size_new;
       inner_left_q <= first_size_new;
       first_group_q <= first_group_new;
       outer_left_q <= first_group_new;
-      index_q <= conv_new ? LaneBits'(descriptor_i.a_lane) : '0;
+      index_q <= conv_new ? LaneBits'(command_i.d.a_lane) : '0;
       outer_q <= '0;
-      block_at_q <= AtBits'(descriptor_i.w_base);
-      at_q <= AtBits'(descriptor_i.w_base) + AtBits'(descriptor_i.out_blocks == 10'd1 ? tail_skip_i : skip_i);
-      n_q <= descriptor_i.out_blocks == 10'd1 ? descriptor_i.out_tail - (conv_new ? 7'(descriptor_i.o_lane) : 7'd0) : 7'(Lanes);
-      zero_o <= descriptor_i.b_zero;
-      unsigned_o <= descriptor_i.b_unsigned;
+      block_at_q <= AtBits'(command_i.d.w_base);
+      at_q <= AtBits'(command_i.d.w_base) + AtBits'(command_i.d.out_blocks == 10'd1 ? command_i.tail_weights.skip : command_i.full_weights.skip);
+      n_q <= command_i.d.out_blocks == 10'd1 ? command_i.d.out_tail - (conv_new ? 7'(command_i.d.o_lane) : 7'd0) : 7'(Lanes);
+      zero_o <= command_i.d.b_zero;
+      unsigned_o <= command_i.d.b_unsigned;
     end else if (write) begin
       at_q <= AtBits'(end_at);
       get_q <= get_q + RowBits'(end_at[AtBits]);
@@ -353,12 +349,10 @@ module lf_weights
   assign busy_o = busy_q || row_q;
 
   logic unused;
-  assign unused = ^{descriptor_i, pair[Lanes*16-1:Lanes*8]};
+  assign unused = ^{command_i, pair[Lanes*16-1:Lanes*8]};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_o);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) 5'(pop) <= there_q);
-  // A tile is taken when it is full.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || full_o);
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || !busy_o, "a command comes while one is at work")
+  `LF_ASSERT(QueueHasWords, 5'(pop) <= there_q, "words are used up that are not there")
+  `LF_ASSERT(TakenOnceValid, !take_i || valid_o, "a tile is taken that is not full")
+  `LF_ASSERT(WeightsHeld, valid_o && !take_i |=> valid_o, "weights go before they are taken")
 endmodule

@@ -1,4 +1,6 @@
 // Walks over the words of a transfer on chip: rows (slots of a ring), blocks of channels, columns.
+`include "lf_assert.svh"
+
 module lf_words
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -116,4 +118,7 @@ module lf_words
       end
     end
   end
+
+  `LF_ASSERT(StartedInTurn, !start_i || !active_q || (step_i && last_o), "a transfer begins before the words of the one before are moved")
+  `LF_ASSERT(StepOfOne, !step_i || active_q, "a word is moved that is no transfer's")
 endmodule

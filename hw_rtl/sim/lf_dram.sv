@@ -4,6 +4,8 @@
 // +bytes how many there are, behind which it answers with an error; +latency cycles; +stall how often of 256 cycles each channel holds back, +seed of
 // these; +fault an address whose beat is answered with an error; +silent beats to read after which nothing moves any more; +lost the number of a write
 // (from 0 on) whose response never comes.
+`include "lf_assert.svh"
+
 module lf_dram #(
   parameter int unsigned Beats = 1 << 22  // of 16 bytes
 ) (
@@ -249,9 +251,10 @@ module lf_dram #(
     end
   end
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !write_beat || wr_last_i == (write_left_q == 8'd1));
-  assert property (@(posedge clk_i) !read_push || (32'(rd_req_addr_i[11:4]) + 32'(rd_req_beats_i) <= 256 && rd_req_beats_i != 0));
-  assert property (@(posedge clk_i) !write_push || (32'(wr_req_addr_i[11:4]) + 32'(wr_req_beats_i) <= 256 && wr_req_beats_i != 0));
-`endif
+  // The reset is asynchronous here, and no condition.
+  `LF_ASSERT(LastInPlace, !write_beat || wr_last_i == (write_left_q == 8'd1), "the last beat of a write is not where its request ends", clk_i, 1'b0)
+  `LF_ASSERT(ReadInPage, !read_push || (32'(rd_req_addr_i[11:4]) + 32'(rd_req_beats_i) <= 256 && rd_req_beats_i != 0), "a read crosses 4 KiB",
+             clk_i, 1'b0)
+  `LF_ASSERT(WriteInPage, !write_push || (32'(wr_req_addr_i[11:4]) + 32'(wr_req_beats_i) <= 256 && wr_req_beats_i != 0), "a write crosses 4 KiB",
+             clk_i, 1'b0)
 endmodule

@@ -50,7 +50,7 @@ endmodule
 
 bind lf_core lf_trace u_trace (
   .clk_i,
-  .busy_i(busy),
+  .busy_i(outcome.busy),
   .take_i(take),
   .done_i(done)
 );

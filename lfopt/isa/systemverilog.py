@@ -24,7 +24,11 @@ LAYOUTS = {
     "describe_t": tables.DESCRIBE, "run_t": tables.RUN, "loop_t": tables.LOOP, "plain_t": tables.PLAIN,
     "transfer_t": tables.TRANSFER, "computation_t": tables.COMPUTATION,
 }  # fmt: skip
-
+TRAITS = {
+    "has_weights": "Whether an operation takes weights.",
+    "needs_second": "Whether an operation has a second operand.",
+    "has_window": "Whether an operation takes a window of any size, not one element.",
+}
 WORDS_OF_C = ("abort", "queue")  # that Verilator does not accept as names
 
 
@@ -39,6 +43,8 @@ def package() -> str:
         lines += ["", *_enum(name, prefix, members, bits)]
     for name, layout in LAYOUTS.items():
         lines += ["", *_struct(name, layout)]
+    for name, about in TRAITS.items():
+        lines += ["", *_trait(name, about)]
     for register in Register:
         if register.of.fields:
             lines += ["", *_struct(f"{register.layout.name}_reg_t", register.layout)]
@@ -79,6 +85,15 @@ def _struct(name: str, layout: Layout) -> Iterator[str]:
         found = f"{field.name}_" if field.name in WORDS_OF_C else field.name
         yield f"    {kind}{width} {found};  // {field.about}"
     yield f"  }} {name};"
+
+
+def _trait(name: str, about: str) -> Iterator[str]:
+    """A column of the table of operations."""
+    members = ", ".join(f"Do{_camel(member.name)}" for member in tables.Operation if getattr(member, name))
+    yield f"  // {about}"
+    yield f"  function automatic logic {name}(logic [2:0] operation);"
+    yield f"    return operation inside {{{members}}};"
+    yield "  endfunction"
 
 
 def generate() -> Sequence[tuple[str, str]]:

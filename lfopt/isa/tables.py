@@ -106,13 +106,27 @@ class Space(IntEnum):
 class Operation(IntEnum):
     """What a computation does with every element of its window, before scaling."""
 
-    CONV = 0  # sums over input channels of (x - zero) * (w - zero)
-    DEPTHWISE = 1  # the same, each channel by itself
-    SUM = 2  # x - zero
-    MAX = 3  # the largest x; padding does not count
-    COPY = 4  # x
-    ADD = 5  # a_multiplier * (a - zero) + b_multiplier * (b - zero)
-    MUL = 6  # (a - zero) * (b - zero)
+    has_weights: bool  # at w_base
+    needs_second: bool  # b is a second operand; of the others, the held sums
+    has_window: bool  # of any size; the others take one element
+
+    def __new__(cls, value: int, *traits: bool) -> Self:
+        """A member, written as (number, has_weights, needs_second, has_window)."""
+        made = int.__new__(cls, value)
+        made._value_ = value
+        made.has_weights, made.needs_second, made.has_window = traits
+        return made
+
+    # fmt: off
+    #           number  weights second  window
+    CONV      = 0,      True,   False,  True   # sums over input channels of (x - zero) * (w - zero)
+    DEPTHWISE = 1,      True,   False,  True   # the same, each channel by itself
+    SUM       = 2,      False,  False,  True   # x - zero
+    MAX       = 3,      False,  False,  True   # the largest x; padding does not count
+    COPY      = 4,      False,  False,  False  # x
+    ADD       = 5,      False,  True,   False  # a_multiplier * (a - zero) + b_multiplier * (b - zero)
+    MUL       = 6,      False,  True,   False  # (a - zero) * (b - zero)
+    # fmt: on
 
 
 class Scale(IntEnum):

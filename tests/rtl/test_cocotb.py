@@ -19,7 +19,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from hw_rtl.build import available, sources, tool
+from hw_rtl.build import RTL, available, included, sources, tool
 from lfopt.isa.systemverilog import generate
 from tests.rtl.firmware import firmware, library, packed
 
@@ -53,7 +53,7 @@ def built(request: pytest.FixtureRequest) -> Path:
     os.environ["PATH"] = os.pathsep.join((str(Path(tool("verilator")).parent), path))  # cocotb looks there alone
     files = [path for path in (*sources(), HERE / f"{TOP}.sv") if path.parent.name != "sim"]
     digest = hashlib.sha256(repr((VERILATE, MAKE)).encode())
-    for content in (*(text.encode() for _, text in generate()), *(path.read_bytes() for path in files)):
+    for content in (*(text.encode() for _, text in generate()), *(path.read_bytes() for path in (*files, *included()))):
         digest.update(content)
     cache = Path(request.config.cache.mkdir("cocotb"))
     folder = cache / digest.hexdigest()[:24]
@@ -66,6 +66,7 @@ def built(request: pytest.FixtureRequest) -> Path:
                 (folder / name).write_text(text)
             (folder / "public.vlt").write_text(f'`verilator_config\npublic_flat_rw -module "{TOP}" -var "*"\n')
             Runner().build(
+                includes=[RTL],
                 sources=[folder / "public.vlt", *(folder / name for name, _ in generate()), *files],
                 hdl_toplevel=TOP,
                 build_dir=folder,
@@ -96,23 +97,34 @@ def prepared(folder: Path) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("bench", BENCHES)
 def test_bench(built: Path, tmp_path: Path, bench: str) -> None:
-    environment = prepared(tmp_path) if "driver" in bench else {}
-    results, log = tmp_path / "results.xml", tmp_path / "log"
+    results, log = simulated(built, tmp_path, bench, prepared(tmp_path) if "driver" in bench else {})
+    cases = list(ET.parse(results).iter("testcase"))
+    failed = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    assert not failed, f"{failed}\n{log[-6000:]}"
+    full, single = BENCHES[bench]
+    assert len(cases) == full * MATRIX + single
+
+
+def test_a_broken_handshake_is_named(built: Path, tmp_path: Path) -> None:
+    _, log = simulated(built, tmp_path, "broken", {})
+    assert "u_dma" in log
+    assert "ResponseAskedFor: memory answers a write that it was not asked for" in log
+
+
+def simulated(built: Path, folder: Path, benches: str, environment: Mapping[str, str]) -> tuple[Path, str]:
+    """(results as XML, log) of these benches in one simulation."""
+    results, log = folder / "results.xml", folder / "log"
     with suppress(SystemExit, RuntimeError):  # so the runner says that a test failed, or an assertion in the hardware
         Runner().test(
-            test_module=[f"tests.rtl.benches.{name}" for name in bench.split()],
+            test_module=[f"tests.rtl.benches.{name}" for name in benches.split()],
             hdl_toplevel=TOP,
             hdl_toplevel_lang="verilog",
             build_dir=built,
-            test_dir=tmp_path,
+            test_dir=folder,
             results_xml=str(results),
             log_file=log,
             seed=1,
             extra_env=environment,
         )
     assert results.exists(), log.read_text()[-6000:]
-    cases = list(ET.parse(results).iter("testcase"))
-    failed = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    assert not failed, f"{failed}\n{log.read_text()[-6000:]}"
-    full, single = BENCHES[bench]
-    assert len(cases) == full * MATRIX + single
+    return results, log.read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hw_rtl.build import Design, available, compiled
+from hw_rtl.build import RTL, Design, available, compiled
 from hw_rtl.emulator import ProgramError, emulate
 from lfopt.app.cache import keeper
 from lfopt.isa.program import Command, encode
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {availabl
 LANES = 16
 WORDS = 4096  # of the buffer
 SCRATCH = 16  # last words of the buffer, into which the competing requester writes
-RTL = Path(__file__).parents[2] / "hw_rtl" / "rtl"
 BENCH = Path(__file__).parent / "exec"
-SOURCES = "reach_pkg memory ring setup walk columns second weights array accumulators factors tables drain exec buffer".split()
+PACKAGES = "dma_pkg port_pkg reach_pkg setup_pkg".split()
+SOURCES = [*PACKAGES, *"memory ring setup walk columns second weights array accumulators factors tables requantize drain exec buffer".split()]
 CONV, DEPTHWISE, SUM, MAX, COPY, ADD, MUL = Operation
 EVENTS = ("busy", "array", "weights", "buffer", "drain")
 HANGS = 255  # what the bench prints instead of an error

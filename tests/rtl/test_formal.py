@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hw_rtl.build import RTL
 from lfopt.isa.systemverilog import generate
 
 HERE = Path(__file__).parent / "formal"
-RTL = Path(__file__).parents[2] / "hw_rtl" / "rtl"
 SEARCHED = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 TOOLS = {name: shutil.which(f"yowasp-{tool}", path=SEARCHED) for name, tool in
          (("sby", "sby"), ("yosys", "yosys"), ("smtbmc", "yosys-smtbmc"), ("witness", "yosys-witness"))}  # fmt: skip
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not found: {', '.join(MI
 
 @pytest.mark.parametrize("name", ["ring", "modulo", "queue", "requests", "dma"])
 def test_assertions_hold_and_covers_are_reached(tmp_path: Path, name: str) -> None:
-    for path in (*RTL.glob("*.sv"), *HERE.glob("*")):
+    for path in (*RTL.glob("*.sv*"), *HERE.glob("*")):
         shutil.copyfile(path, tmp_path / path.name)
     for file, text in generate():
         (tmp_path / file).write_text(text)

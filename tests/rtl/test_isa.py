@@ -104,6 +104,9 @@ def test_the_page_names_every_field_and_the_package_every_member() -> None:
     for error in tables.Error:
         assert f"{error.value} {error.name}" in page
         assert re.search(rf"Err{error.name.capitalize()} = 8'd{error.value}\b", text)
+    traits = {"has_weights": "DoConv, DoDepthwise", "needs_second": "DoAdd, DoMul", "has_window": "DoConv, DoDepthwise, DoSum, DoMax"}
+    for trait, members in traits.items():
+        assert re.search(rf"{trait}\(logic \[2:0\] operation\);\s+return operation inside {{{members}}};", text)
     for register in Register:
         assert f"`0x{register:03x}` | `{register.name}`" in page
         assert all(f"`{field.name}` | {field.about}" in page for field in register.of.fields)

@@ -62,27 +62,27 @@ class Chip:
 
 
 class Drain:
-    """One command after the other: jobs go in, sums are finished, words come out."""
+    """One command after the other: requests go in, sums are finished, words come out."""
 
     def __init__(self, unit: Unit, chip: Chip, *, stalled: bool, pressed: bool) -> None:
         self.unit, self.chip, self.stalled, self.pressed = unit, chip, stalled, pressed
         self.expected: list[tuple[int, np.ndarray, int]] = []  # word, data, lanes
         self.written = self.done = 0
         self.late: dict[str, int] = {}  # inputs that answer what was granted in the cycle before
-        self.half = 0
+        self.bank = 0
 
     async def cycle(self, **inputs: int) -> None:
         unit, chip = self.unit, self.chip
         allow = {
             "sum_allow": unit.often(self.stalled), "rd_allow": unit.often(self.stalled or self.pressed), "wr_allow": unit.often(self.pressed)
         }  # fmt: skip
-        defaults = {"job_valid": 0, "final_start": 0, "filled": 0}
+        defaults = {"request_valid": 0, "final_start": 0, "filled": 0}
         # What is not asked for is garbage, so that nothing can rely on it staying.
         garbage = {"sum_data": word(unit.rng.integers(0, 256, 4 * LANES, np.uint8)), "rd_data": word(unit.rng.integers(0, 256, LANES, np.uint8))}
         await unit.cycle(**defaults | allow | garbage | self.late | inputs)
         self.late = {}
         if unit.see("sum_read") and allow["sum_allow"]:
-            self.late["sum_data"] = packed(chip.sums[unit.see("sum_half"), unit.see("sum_column")], 32)
+            self.late["sum_data"] = packed(chip.sums[unit.see("sum_bank"), unit.see("sum_column")], 32)
         if unit.see("rd_grant"):
             self.late["rd_data"] = word(chip.buffer[unit.see("rd_word")])
         if unit.see("wr_grant"):
@@ -109,26 +109,26 @@ class Drain:
             last = block == d["out_blocks"] - 1
             magnitude = 2.0 ** unit.rng.uniform(4, (10, 30)[unit.pick(0, 1)])
             sums = (unit.rng.uniform(-1, 1, (columns, LANES)) * magnitude).astype(np.int64)
-            while unit.see("half_busy") >> self.half & 1:
+            while unit.see("bank_busy") >> self.bank & 1:
                 await self.cycle()
-            chip.sums[self.half, :columns] = sums
+            chip.sums[self.bank, :columns] = sums
             inputs = {"descriptor": COMPUTATION.pack(d), "columns": columns, "offset": offset, "row_step": row_step, "limit": limit}
-            await self.cycle(job_valid=1, job_block=block, job_half=self.half, job_last=last, **inputs)
-            while not unit.see("job_ready"):
-                await self.cycle(job_valid=1)
+            await self.cycle(request_valid=1, request_block=block, request_bank=self.bank, request_last=last, **inputs)
+            while not unit.see("request_ready"):
+                await self.cycle(request_valid=1)
             start = d[f"{ring}_base"] + block * d[f"{ring}_block_words"]
             for k, data in enumerate(chip.wanted(d, block, last, sums)):
                 y, x = divmod(k, d["o_width"])
                 self.expected.append((start + (offset + y * row_step) % limit + x * step, data, written(d, last)))
-            await self.cycle(final_start=1, final_half=self.half)
+            await self.cycle(final_start=1, final_bank=self.bank)
             most, left = unit.pick(1, 4), columns
             while left:
                 while not unit.often(self.stalled):
                     await self.cycle()
                 filled = min(unit.pick(1, most), left)  # sums that are finished in one cycle
-                await self.cycle(filled=filled, filled_half=self.half)
+                await self.cycle(filled=filled, filled_bank=self.bank)
                 left -= filled
-            self.half ^= 1
+            self.bank ^= 1
 
 
 def written(d: dict[str, int], last: bool) -> int:
@@ -171,8 +171,9 @@ async def sums_become_bytes_as_fixed_point_says(dut: Any, stalled: bool, pressed
     unit = Unit(dut, "drain", 4)
     chip = Chip(unit)
     await unit.reset(
-        job_valid=0, job_block=0, job_half=0, job_last=0, descriptor=0, columns=0, offset=0, row_step=0, limit=0, final_start=0, final_half=0,
-        filled=0, filled_half=0, sum_allow=0, sum_data=0, rd_allow=0, rd_data=0, wr_allow=0, aux_valid=0, aux_space=0, aux_word=0, aux_data=0,
+        request_valid=0, request_block=0, request_bank=0, request_last=0, descriptor=0, columns=0, offset=0, row_step=0, limit=0,
+        final_start=0, final_bank=0, filled=0, filled_bank=0, sum_allow=0, sum_data=0,
+        rd_allow=0, rd_data=0, wr_allow=0, aux_valid=0, aux_space=0, aux_word=0, aux_data=0,
     )  # fmt: skip
     await chip.fill(unit)
     drain = Drain(unit, chip, stalled=stalled, pressed=pressed)

@@ -3,7 +3,9 @@
 // Grants are valid and `allow`, so that a bench says when it would grant before it knows what is asked.
 module lf_bench
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferBytes = 65536
@@ -118,11 +120,11 @@ module lf_bench
   // lf_drain
   input  logic                           drain_clk,
   input  logic                           drain_rst_n,
-  input  logic                           drain_job_valid,
-  output logic                           drain_job_ready,
-  input  logic [9:0]                     drain_job_block,
-  input  logic                           drain_job_half,
-  input  logic                           drain_job_last,
+  input  logic                           drain_request_valid,
+  output logic                           drain_request_ready,
+  input  logic [9:0]                     drain_request_block,
+  input  logic                           drain_request_bank,
+  input  logic                           drain_request_last,
   input  logic [PayloadBits-1:0]         drain_descriptor,
   input  logic [9:0]                     drain_columns,
   input  logic [31:0]                    drain_offset,  // of the first row, words
@@ -131,12 +133,12 @@ module lf_bench
   output logic                           drain_busy,
   output logic                           drain_done,
   input  logic                           drain_final_start,
-  input  logic                           drain_final_half,
+  input  logic                           drain_final_bank,
   input  logic [2:0]                     drain_filled,
-  input  logic                           drain_filled_half,
-  output logic [1:0]                     drain_half_busy,
+  input  logic                           drain_filled_bank,
+  output logic [1:0]                     drain_bank_busy,
   output logic                           drain_sum_read,
-  output logic                           drain_sum_half,
+  output logic                           drain_sum_bank,
   output logic [8:0]                     drain_sum_column,
   input  logic                           drain_sum_allow,
   input  logic [Lanes*32-1:0]            drain_sum_data,
@@ -235,55 +237,55 @@ module lf_bench
     .Lanes      (Lanes),
     .BufferBytes(BufferBytes)
   ) u_axi (
-    .clk_i        (axi_clk),
-    .rst_ni       (!axi_rst),
-    .irq_o        (axi_irq),
-    .m_arvalid_o  (m_axi_arvalid),
-    .m_arready_i  (m_axi_arready),
-    .m_araddr_o   (m_axi_araddr),
-    .m_arlen_o    (m_axi_arlen),
-    .m_arsize_o   (m_axi_arsize),
-    .m_arburst_o  (m_axi_arburst),
-    .m_arprot_o   (m_axi_arprot),
-    .m_arcache_o  (m_axi_arcache),
-    .m_rvalid_i   (m_axi_rvalid),
-    .m_rready_o   (m_axi_rready),
-    .m_rdata_i    (m_axi_rdata),
-    .m_rresp_i    (m_axi_rresp),
-    .m_rlast_i    (m_axi_rlast),
-    .m_awvalid_o  (m_axi_awvalid),
-    .m_awready_i  (m_axi_awready),
-    .m_awaddr_o   (m_axi_awaddr),
-    .m_awlen_o    (m_axi_awlen),
-    .m_awsize_o   (m_axi_awsize),
-    .m_awburst_o  (m_axi_awburst),
-    .m_awprot_o   (m_axi_awprot),
-    .m_awcache_o  (m_axi_awcache),
-    .m_wvalid_o   (m_axi_wvalid),
-    .m_wready_i   (m_axi_wready),
-    .m_wdata_o    (m_axi_wdata),
-    .m_wstrb_o    (m_axi_wstrb),
-    .m_wlast_o    (m_axi_wlast),
-    .m_bvalid_i   (m_axi_bvalid),
-    .m_bready_o   (m_axi_bready),
-    .m_bresp_i    (m_axi_bresp),
-    .s_awvalid_i  (s_axil_awvalid),
-    .s_awready_o  (s_axil_awready),
-    .s_awaddr_i   (s_axil_awaddr),
-    .s_wvalid_i   (s_axil_wvalid),
-    .s_wready_o   (s_axil_wready),
-    .s_wdata_i    (s_axil_wdata),
-    .s_wstrb_i    (s_axil_wstrb),
-    .s_bvalid_o   (s_axil_bvalid),
-    .s_bready_i   (s_axil_bready),
-    .s_bresp_o    (s_axil_bresp),
-    .s_arvalid_i  (s_axil_arvalid),
-    .s_arready_o  (s_axil_arready),
-    .s_araddr_i   (s_axil_araddr),
-    .s_rvalid_o   (s_axil_rvalid),
-    .s_rready_i   (s_axil_rready),
-    .s_rdata_o    (s_axil_rdata),
-    .s_rresp_o    (s_axil_rresp)
+    .clk_i      (axi_clk),
+    .rst_ni     (!axi_rst),
+    .irq_o      (axi_irq),
+    .m_arvalid_o(m_axi_arvalid),
+    .m_arready_i(m_axi_arready),
+    .m_araddr_o (m_axi_araddr),
+    .m_arlen_o  (m_axi_arlen),
+    .m_arsize_o (m_axi_arsize),
+    .m_arburst_o(m_axi_arburst),
+    .m_arprot_o (m_axi_arprot),
+    .m_arcache_o(m_axi_arcache),
+    .m_rvalid_i (m_axi_rvalid),
+    .m_rready_o (m_axi_rready),
+    .m_rdata_i  (m_axi_rdata),
+    .m_rresp_i  (m_axi_rresp),
+    .m_rlast_i  (m_axi_rlast),
+    .m_awvalid_o(m_axi_awvalid),
+    .m_awready_i(m_axi_awready),
+    .m_awaddr_o (m_axi_awaddr),
+    .m_awlen_o  (m_axi_awlen),
+    .m_awsize_o (m_axi_awsize),
+    .m_awburst_o(m_axi_awburst),
+    .m_awprot_o (m_axi_awprot),
+    .m_awcache_o(m_axi_awcache),
+    .m_wvalid_o (m_axi_wvalid),
+    .m_wready_i (m_axi_wready),
+    .m_wdata_o  (m_axi_wdata),
+    .m_wstrb_o  (m_axi_wstrb),
+    .m_wlast_o  (m_axi_wlast),
+    .m_bvalid_i (m_axi_bvalid),
+    .m_bready_o (m_axi_bready),
+    .m_bresp_i  (m_axi_bresp),
+    .s_awvalid_i(s_axil_awvalid),
+    .s_awready_o(s_axil_awready),
+    .s_awaddr_i (s_axil_awaddr),
+    .s_wvalid_i (s_axil_wvalid),
+    .s_wready_o (s_axil_wready),
+    .s_wdata_i  (s_axil_wdata),
+    .s_wstrb_i  (s_axil_wstrb),
+    .s_bvalid_o (s_axil_bvalid),
+    .s_bready_i (s_axil_bready),
+    .s_bresp_o  (s_axil_bresp),
+    .s_arvalid_i(s_axil_arvalid),
+    .s_arready_o(s_axil_arready),
+    .s_araddr_i (s_axil_araddr),
+    .s_rvalid_o (s_axil_rvalid),
+    .s_rready_i (s_axil_rready),
+    .s_rdata_o  (s_axil_rdata),
+    .s_rresp_o  (s_axil_rresp)
   );
   assign m_axi_arid = '0;
   assign m_axi_awid = '0;
@@ -315,12 +317,12 @@ module lf_bench
     .remainder_o(modulo_remainder)
   );
 
-  int sum [Window][Lanes];
+  logic signed [31:0] sum [Window][Lanes];
   lf_array #(
     .Lanes(Lanes)
   ) u_array (
-    .clk_i        (array_clk),
-    .rst_ni       (array_rst_n),
+    .clk_i          (array_clk),
+    .rst_ni         (array_rst_n),
     .descriptor_i   (computation_t'(array_descriptor)),
     .together_i     (array_together),
     .start_i        (array_start),
@@ -349,194 +351,178 @@ module lf_bench
   );
   always_comb for (int unsigned p = 0; p < Window; p++) for (int unsigned l = 0; l < Lanes; l++) array_sum[(p*Lanes + l)*32 +: 32] = sum[p][l];
 
+  ring_t           drain_ring;
   logic            drain_rd_valid, drain_wr_valid;
   logic [1:0][2:0] unused_number;
   lf_drain #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
   ) u_drain (
-    .clk_i         (drain_clk),
-    .rst_ni        (drain_rst_n),
-    .job_valid_i   (drain_job_valid),
-    .job_ready_o   (drain_job_ready),
-    .job_block_i   (drain_job_block),
-    .job_half_i    (drain_job_half),
-    .job_last_i    (drain_job_last),
-    .job_number_i  ('0),
-    .descriptor_i  (computation_t'(drain_descriptor)),
-    .columns_i     (drain_columns),
-    .o_offset_i    (drain_offset),
-    .o_row_step_i  (drain_row_step),
-    .o_limit_i     (drain_limit),
-    .b_offset_i    (drain_offset),
-    .b_row_step_i  (drain_row_step),
-    .b_limit_i     (drain_limit),
-    .busy_o        (drain_busy),
-    .done_o        (drain_done),
-    .final_start_i (drain_final_start),
-    .final_half_i  (drain_final_half),
-    .filled_i      (drain_filled),
-    .filled_half_i (drain_filled_half),
-    .half_busy_o   (drain_half_busy),
-    .sum_read_o    (drain_sum_read),
-    .sum_half_o    (drain_sum_half),
-    .sum_column_o  (drain_sum_column),
-    .sum_grant_i   (drain_sum_allow),
-    .sum_data_i    (drain_sum_data),
-    .rd_valid_o    (drain_rd_valid),
-    .rd_word_o     (drain_rd_word),
-    .rd_grant_i    (drain_rd_grant),
-    .rd_data_i     (drain_rd_data),
-    .wr_valid_o    (drain_wr_valid),
-    .wr_word_o     (drain_wr_word),
-    .wr_mask_o     (drain_wr_mask),
-    .wr_data_o     (drain_wr_data),
-    .wr_lanes_o    (drain_wr_lanes),
-    .wr_grant_i    (drain_wr_grant),
-    .fault_o       (drain_fault),
-    .fault_number_o(unused_number),
-    .aux_valid_i   (drain_aux_valid),
-    .aux_space_i   (space_e'(drain_aux_space)),
-    .aux_word_i    (drain_aux_word),
-    .aux_data_i    (drain_aux_data)
+    .clk_i          (drain_clk),
+    .rst_ni         (drain_rst_n),
+    .request_valid_i(drain_request_valid),
+    .request_ready_o(drain_request_ready),
+    .request_i      ('{index: drain_request_block, bank: drain_request_bank, last: drain_request_last}),
+    .number_i       ('0),
+    .work_i         ('{columns: drain_columns, b: drain_ring, o: drain_ring, d: computation_t'(drain_descriptor)}),
+    .busy_o         (drain_busy),
+    .done_o         (drain_done),
+    .final_start_i  (drain_final_start),
+    .final_bank_i   (drain_final_bank),
+    .filled_i       (drain_filled),
+    .filled_bank_i  (drain_filled_bank),
+    .bank_busy_o    (drain_bank_busy),
+    .sum_read_o     (drain_sum_read),
+    .sum_bank_o     (drain_sum_bank),
+    .sum_column_o   (drain_sum_column),
+    .sum_grant_i    (drain_sum_allow),
+    .sum_data_i     (drain_sum_data),
+    .rd_valid_o     (drain_rd_valid),
+    .rd_word_o      (drain_rd_word),
+    .rd_grant_i     (drain_rd_grant),
+    .rd_data_i      (drain_rd_data),
+    .wr_valid_o     (drain_wr_valid),
+    .wr_word_o      (drain_wr_word),
+    .wr_mask_o      (drain_wr_mask),
+    .wr_data_o      (drain_wr_data),
+    .wr_lanes_o     (drain_wr_lanes),
+    .wr_grant_i     (drain_wr_grant),
+    .fault_o        (drain_fault),
+    .fault_number_o (unused_number),
+    .aux_i          ('{valid: drain_aux_valid, space: space_e'(drain_aux_space), word: drain_aux_word}),
+    .aux_data_i     (drain_aux_data)
   );
+  assign drain_ring = '{offset: drain_offset, row_step: drain_row_step, limit: drain_limit};
   assign drain_rd_grant = drain_rd_valid && drain_rd_allow;
   assign drain_wr_grant = drain_wr_valid && drain_wr_allow;
 
-  logic [2:0] exec_rd_valid;
-  logic       exec_wr_valid;
-  error_e     unused_code;
-  logic [5:0] unused_events;
-  logic       unused_first;
+  buffer_request_t [2:0]  exec_rd;
+  buffer_request_t        exec_wr;
+  buffer_response_t [2:0] exec_rd_response;
+  error_e                 unused_code;
+  exec_events_t           unused_events;
+  logic                   unused_first;
   lf_exec #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
   ) u_exec (
-    .clk_i         (exec_clk),
-    .rst_ni        (exec_rst_n),
-    .valid_i       (exec_valid),
-    .may_start_i   (1'b1),
-    .ready_o       (exec_ready),
-    .descriptor_i  (computation_t'(exec_descriptor)),
-    .row_i         (exec_row),
-    .count_i       (exec_count),
-    .done_o        (exec_done),
-    .idle_o        (exec_idle),
-    .error_o       (exec_error),
-    .error_code_o  (unused_code),
-    .rd_valid_o    (exec_rd_valid),
-    .rd_word_o     (exec_rd_word),
-    .rd_mask_o     (exec_rd_mask),
-    .rd_first_o    (unused_first),
-    .rd_grant_i    (exec_rd_grant),
-    .rd_data_i     (exec_rd_data),
-    .wr_valid_o    (exec_wr_valid),
-    .wr_word_o     (exec_wr_word),
-    .wr_mask_o     (exec_wr_mask),
-    .wr_data_o     (exec_wr_data),
-    .wr_lanes_o    (exec_wr_lanes),
-    .wr_grant_i    (exec_wr_grant),
-    .fault_i       (1'b0),
-    .aux_valid_i   (1'b0),
-    .aux_space_i   (SpaceBuffer),
-    .aux_word_i    ('0),
-    .aux_data_i    ('0),
-    .moved_o       (unused_events[5]),
-    .busy_o        (unused_events[0]),
-    .array_active_o(unused_events[1]),
-    .weight_stall_o(unused_events[2]),
-    .buffer_stall_o(unused_events[3]),
-    .drain_stall_o (unused_events[4])
+    .clk_i        (exec_clk),
+    .rst_ni       (exec_rst_n),
+    .valid_i      (exec_valid),
+    .may_start_i  (1'b1),
+    .ready_o      (exec_ready),
+    .descriptor_i (computation_t'(exec_descriptor)),
+    .row_i        (exec_row),
+    .count_i      (exec_count),
+    .done_o       (exec_done),
+    .idle_o       (exec_idle),
+    .error_o      (exec_error),
+    .error_code_o (unused_code),
+    .rd_o         (exec_rd),
+    .rd_first_o   (unused_first),
+    .rd_response_i(exec_rd_response),
+    .rd_data_i    (exec_rd_data),
+    .wr_o         (exec_wr),
+    .wr_data_o    (exec_wr_data),
+    .wr_lanes_o   (exec_wr_lanes),
+    .wr_response_i('{grant: exec_wr_grant, fault: 1'b0}),
+    .aux_i        ('{valid: 1'b0, space: SpaceBuffer, word: '0}),
+    .aux_data_i   ('0),
+    .events_o     (unused_events)
   );
-  assign exec_rd_grant = exec_rd_valid & exec_rd_allow;
-  assign exec_wr_grant = exec_wr_valid && exec_wr_allow;
+  for (genvar k = 0; k < 3; k++) begin : gen_exec_rd
+    assign exec_rd_grant[k] = exec_rd[k].valid && exec_rd_allow[k];
+    assign exec_rd_response[k] = '{grant: exec_rd_grant[k], fault: 1'b0};
+    assign exec_rd_word[k] = exec_rd[k].word;
+    assign exec_rd_mask[k] = exec_rd[k].mask;
+  end
+  assign exec_wr_grant = exec_wr.valid && exec_wr_allow;
+  assign exec_wr_word = exec_wr.word;
+  assign exec_wr_mask = exec_wr.mask;
 
-  entry_t [1:0] entry;
-  fault_t [1:0] fault;
-  logic         dma_wr_valid, dma_rd_valid;
-  logic [2:0]   unused_fetch;
-  logic [127:0] unused_beat;
-  logic         unused_moved;
-  space_e       aux_space;
-  class_e       read_class, written_class;
+  head_t [1:0]     dma_head;
+  fault_t [1:0]    fault;
+  buffer_request_t dma_wr, dma_rd;
+  aux_write_t      dma_aux;
+  port_events_t    dma_events;
+  burst_t          dma_ar, dma_aw;
+  write_beat_t     dma_w;
+  logic            unused_fetch;
+  read_beat_t      unused_beat;
   always_comb begin
-    entry = '0;
+    dma_head = '0;
     for (int unsigned k = 0; k < 2; k++) begin
-      entry[k].row        = dma_row[k];
-      entry[k].count      = dma_count[k];
-      entry[k].slot       = dma_slot[k];
-      entry[k].from_block = dma_from_block[k];
-      entry[k].to_block   = dma_to_block[k];
-      dma_fault[k]        = fault[k].valid;
+      dma_head[k].entry.row = dma_row[k];
+      dma_head[k].entry.count = dma_count[k];
+      dma_head[k].entry.slot = dma_slot[k];
+      dma_head[k].entry.from_block = dma_from_block[k];
+      dma_head[k].entry.to_block = dma_to_block[k];
+      dma_head[k].valid = dma_head_valid[k];
+      dma_head[k].may_start = dma_may_start[k];
+      dma_fault[k] = fault[k].valid;
     end
   end
-  assign dma_aux_space     = aux_space;
-  assign dma_read_class    = read_class;
-  assign dma_written_class = written_class;
+  assign dma_wr_word = dma_wr.word;
+  assign dma_rd_word = dma_rd.word;
+  assign dma_aux_valid = dma_aux.valid;
+  assign dma_aux_space = dma_aux.space;
+  assign dma_aux_word = dma_aux.word;
+  assign dma_read_beat = dma_events.read;
+  assign dma_read_class = dma_events.read_class;
+  assign dma_written_bytes = dma_events.written ? 5'd16 : 5'd0;
+  assign dma_written_class = dma_events.written_class;
+  assign dma_ar_valid = dma_ar.valid;
+  assign dma_ar_addr = dma_ar.addr;
+  assign dma_ar_beats = dma_ar.beats;
+  assign dma_aw_valid = dma_aw.valid;
+  assign dma_aw_addr = dma_aw.addr;
+  assign dma_aw_beats = dma_aw.beats;
+  assign dma_w_valid = dma_w.valid;
+  assign dma_w_data = dma_w.data;
+  assign dma_w_strb = dma_w.strb;
+  assign dma_w_last = dma_w.last;
   lf_dma #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
   ) u_dma (
-    .clk_i              (dma_clk),
-    .rst_ni             (dma_rst_n),
-    .stop_i             (1'b0),
-    .read_region_i      (Everything),
-    .write_region_i     (Everything),
-    .idle_o             (dma_idle),
-    .head_valid_i       (dma_head_valid),
-    .may_start_i        (dma_may_start),
-    .transfer_i         ({transfer_t'(dma_store), transfer_t'(dma_load)}),
-    .entry_i            (entry),
-    .take_o             (dma_take),
-    .done_o             (dma_done),
-    .fault_o            (fault),
-    .fetch_valid_i      (1'b0),
-    .fetch_i            ('0),
-    .fetch_ready_o      (unused_fetch[0]),
-    .fetch_beat_valid_o (unused_fetch[1]),
-    .fetch_beat_o       (unused_beat),
-    .fetch_err_o        (unused_fetch[2]),
-    .wr_valid_o         (dma_wr_valid),
-    .wr_word_o          (dma_wr_word),
-    .wr_data_o          (dma_wr_data),
-    .wr_grant_i         (dma_wr_grant),
-    .rd_valid_o         (dma_rd_valid),
-    .rd_word_o          (dma_rd_word),
-    .rd_grant_i         (dma_rd_grant),
-    .rd_data_i          (dma_rd_data),
-    .aux_valid_o        (dma_aux_valid),
-    .aux_space_o        (aux_space),
-    .aux_word_o         (dma_aux_word),
-    .aux_data_o         (dma_aux_data),
-    .read_beat_o        (dma_read_beat),
-    .read_class_o       (read_class),
-    .written_bytes_o    (dma_written_bytes),
-    .written_class_o    (written_class),
-    .moved_o            (unused_moved),
-    .mem_rd_req_valid_o (dma_ar_valid),
-    .mem_rd_req_ready_i (dma_ar_ready),
-    .mem_rd_req_addr_o  (dma_ar_addr),
-    .mem_rd_req_beats_o (dma_ar_beats),
-    .mem_rd_valid_i     (dma_r_valid),
-    .mem_rd_ready_o     (dma_r_ready),
-    .mem_rd_data_i      (dma_r_data),
-    .mem_rd_err_i       (1'b0),
-    .mem_wr_req_valid_o (dma_aw_valid),
-    .mem_wr_req_ready_i (dma_aw_ready),
-    .mem_wr_req_addr_o  (dma_aw_addr),
-    .mem_wr_req_beats_o (dma_aw_beats),
-    .mem_wr_valid_o     (dma_w_valid),
-    .mem_wr_ready_i     (dma_w_ready),
-    .mem_wr_data_o      (dma_w_data),
-    .mem_wr_strb_o      (dma_w_strb),
-    .mem_wr_last_o      (dma_w_last),
-    .mem_wr_resp_valid_i(dma_b_valid),
-    .mem_wr_resp_err_i  (1'b0)
+    .clk_i           (dma_clk),
+    .rst_ni          (dma_rst_n),
+    .stop_i          (1'b0),
+    .read_region_i   (Everything),
+    .write_region_i  (Everything),
+    .idle_o          (dma_idle),
+    .head_i          (dma_head),
+    .transfer_i      ({transfer_t'(dma_store), transfer_t'(dma_load)}),
+    .take_o          (dma_take),
+    .done_o          (dma_done),
+    .fault_o         (fault),
+    .fetch_valid_i   (1'b0),
+    .fetch_i         ('0),
+    .fetch_ready_o   (unused_fetch),
+    .fetch_beat_o    (unused_beat),
+    .wr_o            (dma_wr),
+    .wr_data_o       (dma_wr_data),
+    .wr_grant_i      (dma_wr_grant),
+    .rd_o            (dma_rd),
+    .rd_grant_i      (dma_rd_grant),
+    .rd_data_i       (dma_rd_data),
+    .aux_o           (dma_aux),
+    .aux_data_o      (dma_aux_data),
+    .events_o        (dma_events),
+    .rd_burst_o      (dma_ar),
+    .rd_burst_ready_i(dma_ar_ready),
+    .rd_beat_i       ('{valid: dma_r_valid, data: dma_r_data, err: 1'b0}),
+    .rd_beat_ready_o (dma_r_ready),
+    .wr_burst_o      (dma_aw),
+    .wr_burst_ready_i(dma_aw_ready),
+    .wr_beat_o       (dma_w),
+    .wr_beat_ready_i (dma_w_ready),
+    .wr_response_i   ('{valid: dma_b_valid, err: 1'b0})
   );
-  assign dma_wr_grant = dma_wr_valid && dma_wr_allow;
-  assign dma_rd_grant = dma_rd_valid && dma_rd_allow;
+  assign dma_wr_grant = dma_wr.valid && dma_wr_allow;
+  assign dma_rd_grant = dma_rd.valid && dma_rd_allow;
 
   logic unused;
-  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, unused_moved, m_axi_rid, m_axi_bid, s_axil_awprot,
-                    s_axil_arprot, fault};
+  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, dma_events.moved, dma_wr.mask, dma_rd.mask, m_axi_rid,
+                    m_axi_bid, s_axil_awprot, s_axil_arprot, fault};
 endmodule

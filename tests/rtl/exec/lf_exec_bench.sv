@@ -1,6 +1,7 @@
 // lf_exec with its buffer, and the two ports of the buffer that belong to the DMA engine, for exec_bench.cpp.
 module lf_exec_bench
   import lf_isa_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferWords = 4096
@@ -32,21 +33,22 @@ module lf_exec_bench
   // busy, array active, waits for weights, for the buffer, for the drain
   output logic [4:0]         events_o
 );
-  logic [3:0]                          rd_valid, rd_grant, rd_fault;
-  logic [3:0][19:0]                    rd_word;
-  logic [3:0][Window-1:0]              rd_mask;
+  buffer_request_t [3:0]               rd;
+  buffer_response_t [3:0]              rd_response;
   logic                                rd_first;
   logic [3:0][Window-1:0][Lanes*8-1:0] rd_data;
-  logic [1:0]                          wr_valid, wr_grant, wr_fault;
-  logic [1:0][19:0]                    wr_word;
-  logic [1:0][Window-1:0]              wr_mask;
+  buffer_request_t [1:0]               wr;
+  buffer_response_t [1:0]              wr_response;
   logic [1:0][Window-1:0][Lanes*8-1:0] wr_data;
   logic [Lanes-1:0]                    wr_lanes;
   error_e                              error_code;
-  logic [2:0]                          exec_rd_valid;
-  logic                                exec_wr_valid;
+  // Of lf_exec, but for what is held off.
+  buffer_request_t [2:0]               exec_rd;
+  buffer_response_t [2:0]              exec_rd_response;
+  buffer_request_t                     exec_wr;
+  buffer_response_t                    exec_wr_response;
+  exec_events_t                        events;
 
-  logic unused_moved;
   lf_exec #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
@@ -54,7 +56,7 @@ module lf_exec_bench
     .clk_i,
     .rst_ni,
     .valid_i,
-    .may_start_i   (1'b1),
+    .may_start_i  (1'b1),
     .ready_o,
     .descriptor_i,
     .row_i,
@@ -62,45 +64,34 @@ module lf_exec_bench
     .done_o,
     .idle_o,
     .error_o,
-    .error_code_o  (error_code),
-    .rd_valid_o    (exec_rd_valid),
-    .rd_word_o     (rd_word[2:0]),
-    .rd_mask_o     (rd_mask[2:0]),
-    .rd_first_o    (rd_first),
-    .rd_grant_i    (rd_grant[2:0] & ~hold_i[2:0]),
-    .rd_data_i     (rd_data[2:0]),
-    .wr_valid_o    (exec_wr_valid),
-    .wr_word_o     (wr_word[0]),
-    .wr_mask_o     (wr_mask[0]),
-    .wr_data_o     (wr_data[0]),
-    .wr_lanes_o    (wr_lanes),
-    .wr_grant_i    (wr_grant[0] && !hold_i[3]),
-    .fault_i       (rd_fault[2:0] != '0 || wr_fault[0]),
-    .aux_valid_i,
-    .aux_space_i   (space_e'(aux_space_i)),
-    .aux_word_i,
+    .error_code_o (error_code),
+    .rd_o         (exec_rd),
+    .rd_first_o   (rd_first),
+    .rd_response_i(exec_rd_response),
+    .rd_data_i    (rd_data[2:0]),
+    .wr_o         (exec_wr),
+    .wr_data_o    (wr_data[0]),
+    .wr_lanes_o   (wr_lanes),
+    .wr_response_i(exec_wr_response),
+    .aux_i        ('{valid: aux_valid_i, space: space_e'(aux_space_i), word: aux_word_i}),
     .aux_data_i,
-    .moved_o       (unused_moved),
-    .busy_o        (events_o[0]),
-    .array_active_o(events_o[1]),
-    .weight_stall_o(events_o[2]),
-    .buffer_stall_o(events_o[3]),
-    .drain_stall_o (events_o[4])
+    .events_o     (events)
   );
 
   assign error_code_o = 8'(error_code);
-  assign rd_valid[2:0] = exec_rd_valid & ~hold_i[2:0];
-  assign wr_valid[0] = exec_wr_valid && !hold_i[3];
-  assign rd_valid[3] = rd_valid_i;
-  assign rd_word[3] = rd_word_i;
-  assign rd_mask[3] = Window'(1);
-  assign rd_grant_o = rd_grant[3];
+  assign events_o = {events.drain_stall, events.buffer_stall, events.weight_stall, events.array_active, events.busy};
+  for (genvar k = 0; k < 3; k++) begin : gen_read
+    assign rd[k] = '{valid: exec_rd[k].valid && !hold_i[k], word: exec_rd[k].word, mask: exec_rd[k].mask};
+    assign exec_rd_response[k] = '{grant: rd_response[k].grant && !hold_i[k], fault: rd_response[k].fault};
+  end
+  assign wr[0] = '{valid: exec_wr.valid && !hold_i[3], word: exec_wr.word, mask: exec_wr.mask};
+  assign exec_wr_response = '{grant: wr_response[0].grant && !hold_i[3], fault: wr_response[0].fault};
+  assign rd[3] = '{valid: rd_valid_i, word: rd_word_i, mask: Window'(1)};
+  assign rd_grant_o = rd_response[3].grant;
   assign rd_data_o = rd_data[3][0];
-  assign wr_valid[1] = wr_valid_i;
-  assign wr_word[1] = wr_word_i;
-  assign wr_mask[1] = Window'(1);
+  assign wr[1] = '{valid: wr_valid_i, word: wr_word_i, mask: Window'(1)};
   assign wr_data[1] = (4*Lanes*8)'(wr_data_i);
-  assign wr_grant_o = wr_grant[1];
+  assign wr_grant_o = wr_response[1].grant;
 
   lf_buffer #(
     .Lanes      (Lanes),
@@ -108,22 +99,16 @@ module lf_exec_bench
   ) u_buffer (
     .clk_i,
     .rst_ni,
-    .rd_valid_i(rd_valid),
-    .rd_word_i (rd_word),
-    .rd_mask_i (rd_mask),
-    .rd_first_i(rd_first),
-    .rd_grant_o(rd_grant),
-    .rd_fault_o(rd_fault),
-    .rd_data_o (rd_data),
-    .wr_valid_i(wr_valid),
-    .wr_word_i (wr_word),
-    .wr_mask_i (wr_mask),
-    .wr_data_i (wr_data),
-    .wr_lanes_i(wr_lanes),
-    .wr_grant_o(wr_grant),
-    .wr_fault_o(wr_fault)
+    .rd_i         (rd),
+    .rd_first_i   (rd_first),
+    .rd_response_o(rd_response),
+    .rd_data_o    (rd_data),
+    .wr_i         (wr),
+    .wr_data_i    (wr_data),
+    .wr_lanes_i   (wr_lanes),
+    .wr_response_o(wr_response)
   );
 
   logic unused;
-  assign unused = ^{rd_data[3], rd_fault[3], wr_fault[1], unused_moved};
+  assign unused = ^{rd_data[3], rd_response[3].fault, wr_response[1].fault, events.moved};
 endmodule

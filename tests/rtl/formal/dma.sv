@@ -78,6 +78,7 @@ endmodule
 module dma
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 (
   input logic         clk_i,
   input logic         stop_wish_i,
@@ -101,62 +102,47 @@ module dma
   logic [127:0] w_data;
   logic [15:0]  w_strb;
 
+  burst_t       ar, aw;
+  write_beat_t  w;
+
+  assign {ar_valid, ar_addr, ar_beats} = ar;
+  assign {aw_valid, aw_addr, aw_beats} = aw;
+  assign {w_valid, w_data, w_strb, w_last} = w;
+
   lf_dma u_dma (
     .clk_i,
-    .rst_ni             (rst_nq),
-    .stop_i             (stop_q),
-    .read_region_i      ('0),
-    .write_region_i     ('0),
-    .idle_o             (idle),
-    .head_valid_i       ('0),
-    .may_start_i        ('0),
-    .transfer_i         ('0),
-    .entry_i            ('0),
-    .take_o             (),
-    .done_o             (),
-    .fault_o            (),
+    .rst_ni          (rst_nq),
+    .stop_i          (stop_q),
+    .read_region_i   ('0),
+    .write_region_i  ('0),
+    .idle_o          (idle),
+    .head_i          ('0),
+    .transfer_i      ('0),
+    .take_o          (),
+    .done_o          (),
+    .fault_o         (),
     .fetch_valid_i,
     .fetch_i,
-    .fetch_ready_o      (),
-    .fetch_beat_valid_o (),
-    .fetch_beat_o       (),
-    .fetch_err_o        (),
-    .wr_valid_o         (),
-    .wr_word_o          (),
-    .wr_data_o          (),
-    .wr_grant_i         ('0),
-    .rd_valid_o         (),
-    .rd_word_o          (),
-    .rd_grant_i         ('0),
-    .rd_data_i          ('0),
-    .aux_valid_o        (),
-    .aux_space_o        (),
-    .aux_word_o         (),
-    .aux_data_o         (),
-    .read_beat_o        (),
-    .read_class_o       (),
-    .written_bytes_o    (),
-    .written_class_o    (),
-    .moved_o            (),
-    .mem_rd_req_valid_o (ar_valid),
-    .mem_rd_req_ready_i (ar_ready_i),
-    .mem_rd_req_addr_o  (ar_addr),
-    .mem_rd_req_beats_o (ar_beats),
-    .mem_rd_valid_i     (r_valid),
-    .mem_rd_ready_o     (r_ready),
-    .mem_rd_data_i      (r_data_i),
-    .mem_rd_err_i       (r_err_i),
-    .mem_wr_req_valid_o (aw_valid),
-    .mem_wr_req_ready_i (aw_ready_i),
-    .mem_wr_req_addr_o  (aw_addr),
-    .mem_wr_req_beats_o (aw_beats),
-    .mem_wr_valid_o     (w_valid),
-    .mem_wr_ready_i     (w_ready_i),
-    .mem_wr_data_o      (w_data),
-    .mem_wr_strb_o      (w_strb),
-    .mem_wr_last_o      (w_last),
-    .mem_wr_resp_valid_i(b_valid),
-    .mem_wr_resp_err_i  (b_err_i)
+    .fetch_ready_o   (),
+    .fetch_beat_o    (),
+    .wr_o            (),
+    .wr_data_o       (),
+    .wr_grant_i      ('0),
+    .rd_o            (),
+    .rd_grant_i      ('0),
+    .rd_data_i       ('0),
+    .aux_o           (),
+    .aux_data_o      (),
+    .events_o        (),
+    .rd_burst_o      (ar),
+    .rd_burst_ready_i(ar_ready_i),
+    .rd_beat_i       ('{valid: r_valid, data: r_data_i, err: r_err_i}),
+    .rd_beat_ready_o (r_ready),
+    .wr_burst_o      (aw),
+    .wr_burst_ready_i(aw_ready_i),
+    .wr_beat_o       (w),
+    .wr_beat_ready_i (w_ready_i),
+    .wr_response_i   ('{valid: b_valid, err: b_err_i})
   );
 
   // A model of what memory has seen. Bursts are counted; of one, picked freely, the beats are followed.

@@ -5,6 +5,7 @@
 // entry's other fields, `row` stands for all.
 module queue
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Depth = 2
 ) (
@@ -30,6 +31,11 @@ module queue
   entry_t           pushed;
   logic             take, done;
 
+  head_t            head_port;
+  queue_state_t     state;
+  assign {head_valid, may_start, head} = head_port;
+  assign {completed, empty, idle} = state;
+
   lf_queue #(
     .Depth(Depth)
   ) u_queue (
@@ -40,15 +46,11 @@ module queue
     .push_i           (pushed),
     .read_o           (read),
     .read_descriptor_o(read_descriptor),
-    .head_valid_o     (head_valid),
-    .head_o           (head),
-    .may_start_o      (may_start),
+    .head_o           (head_port),
     .take_i           (take),
     .done_i           (done),
     .completed_i      (completed_low),
-    .completed_o      (completed),
-    .empty_o          (empty),
-    .idle_o           (idle),
+    .state_o          (state),
     .match_i          (6'(match_i)),
     .match_o          (match)
   );
