@@ -4,7 +4,7 @@
                                         [--groups 40] [--limit SECONDS] [--jobs N] [--json FILE]
 
 LBDF, DRAM traffic as in arXiv 2501.00636. Networks are names of the zoo, or ONNX files; those that the shipped predictor, PG and RG have learnt from
-are marked `in-sample`. Unguided, groups that do not fit are split at random. Gaps are means over seeds, in %; in brackets, standard deviations.
+are marked `in-sample`. Unguided, groups that do not fit are split at random. Gaps are means over seeds, in %; ± standard deviations.
 
 Then how well the eight links that each explainer blames most stand for the predictor's verdict, on groups of the same networks that random search
 meets and cannot run: fidelity+ (1 is best) and fidelity- (0 is best), see `explainers.fidelity`.
@@ -33,6 +33,7 @@ from explainers.needs import Question
 from explainers.predictor import Predictor
 from lfopt import zoo
 from lfopt.app.batch.engine import in_order, processes, values
+from lfopt.app.config import GuidanceName
 from lfopt.app.guidance import explainer, rule
 from lfopt.planning import GroupCosts
 
@@ -102,7 +103,7 @@ def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings,
     return runs, _fidelities(costs, title, [name for name in settings.guidance if name != "none"], groups)
 
 
-def _fidelities(costs: GroupCosts, title: str, names: list[str], groups: int) -> list[Run]:
+def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups: int) -> list[Run]:
     """Of groups that the predictor calls invalid, without operators that do not fit by themselves."""
     beta, needs, predictor = costs.hardware.buffer_bytes, rule(costs), Predictor.load(costs.scheme)
     unfit = sum(1 << i for i in range(len(costs.dataflow)) if costs.groups.line_need(1 << i) >= beta)
@@ -123,7 +124,7 @@ def _table(runs: list[Run], settings: Settings, options: argparse.Namespace) -> 
     """A row for each network and search, a column for each guidance."""
     rows: list[dict[str, Any]] = []
     for network in dict.fromkeys(run["network"] for run in runs):
-        for search in options.searches:
+        for k, search in enumerate(options.searches):
             found = {
                 name: [run for run in runs if (run["network"], run["search"], run["guidance"]) == (network, search, name)]
                 for name in settings.guidance
@@ -131,14 +132,14 @@ def _table(runs: list[Run], settings: Settings, options: argparse.Namespace) -> 
             first = next(iter(found.values()))[0]
             best = f"{'' if first['proof'] == 'optimal' else '>= '}{first['lower_bound_bytes'] / 1e6:.2f}"
             rows.append(
-                {"network": network, "optimum, MB": best, "search": search}
+                {"network": "" if k else network, "optimum, MB": "" if k else best, "search": search}
                 | {TITLES[name]: _spread([100 * run["gap"] for run in each]) if each else "-" for name, each in found.items()}
             )
     return table_of(f"gap to the optimum in %, {options.kib} KiB, {settings.budget} plans, {settings.seeds} seeds", rows)
 
 
 def _spread(gaps: list[float]) -> str:
-    return f"{fmean(gaps):.1f} ({pstdev(gaps):.1f})"
+    return f"{fmean(gaps):.1f} ±{pstdev(gaps):.1f}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,30 +32,13 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.guided import GUIDANCE, Settings, Trials
 from benchmarks.results import Sheet, add_option
-from explainers.controls import by_need
-from explainers.split import Explain
-from lfopt import zoo
 from lfopt.app.batch.engine import in_order, processes, values
-from lfopt.app.guidance import explainer, rule, screener, splitter
-from lfopt.frontend import from_model
-from lfopt.ir import Cost, Hardware, InvalidConfig
-from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.optimus import OptimusCosts
-from lfopt.rewrite import simplify
-from search.exact import solve
-from search.local import improve
-from search.nsga2 import evolve
-from search.options import SearchOptions
-from search.partition import Partitions
+from lfopt.ir import Cost
 from search.result import Result
-from search.sampling import sample
 
-SEARCHES: dict[str, Callable[..., Result]] = {"RS": sample, "LS": improve, "NSGA-II": evolve}
-GUIDANCE = ("none", "random", "analytic", "gnne", "pg", "rg")
 KB, MB = 1024, 1024 * 1000
-PROOF_SECONDS = 120.0
 PLANS, SEEDS, FULL_SEEDS, LIMIT = 300, 2, 5, 10.0
 MARKS = (100, 300, 1000)  # plans after which the best so far is noted
 NEAR = 1.01  # times the optimum
@@ -147,17 +130,6 @@ CASES = (
 Run = dict[str, Any]  # one search, as it is written to --json
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What to run."""
-
-    guidance: tuple[str, ...]
-    budget: int | None  # None: the paper's
-    seeds: int
-    limit: float | None  # seconds a run
-    screen: bool  # whether the rule says which groups are checked
-
-
 def main() -> None:
     """Run every search with every guidance on every network, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -213,60 +185,20 @@ def _all(cases: Sequence[Case], settings: Settings, jobs: int) -> Iterator[list[
 
 def run_case(case: Case, settings: Settings) -> list[Run]:
     """Every search with every guidance that can be had."""
-    flow = Dataflow.of(simplify(from_model(zoo.build(case.zoo, weights=False))))
-    costs = _costs(case, flow)
-    best = solve(costs, SearchOptions(time_limit=PROOF_SECONDS))
+    trials = Trials.of(f"zoo:{case.zoo}", case.kib, case.elements)
+    best, budget = trials.best, settings.budget or case.plans
+    costs = trials.costs()
     prices = [costs.evaluate(group) for group in best.groups]
     largest = max((price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"), default=0)
     runs: list[Run] = []
     for search in case.paper:
-        for guidance in settings.guidance:
-            for seed in range(settings.seeds):
-                costs = _costs(case, flow)
-                try:
-                    explain = None if guidance == "none" else _explainer(case, costs, guidance, seed)
-                except InvalidConfig:
-                    break
-                partitions = Partitions(costs)
-                budget = settings.budget or case.plans
-                result = SEARCHES[search](
-                    partitions.model,
-                    SearchOptions(
-                        budget=budget,
-                        seed=seed,
-                        time_limit=settings.limit,
-                        lower_bound_bytes=best.lower_bound_bytes,
-                        partitions=partitions,
-                        split=splitter(explain, partitions) if explain else None,
-                        screen=screener(rule(_bound(case, costs))) if settings.screen else None,
-                    ),
-                )
-                runs.append(_run(case, search, guidance, budget, result, best) | {
-                    "operators": len(flow),
-                    "buffer_bytes": None if case.elements else partitions.required_bytes(result.groups),
-                    "optimum_buffer_bytes": None if case.elements else largest,
-                })  # fmt: skip
+        for guidance, result, partitions in trials.run(search, budget, settings):
+            runs.append(_run(case, search, guidance, budget, result, best) | {
+                "operators": len(partitions.flow),
+                "buffer_bytes": None if case.elements else partitions.required_bytes(result.groups),
+                "optimum_buffer_bytes": None if case.elements else largest,
+            })  # fmt: skip
     return runs
-
-
-def _costs(case: Case, flow: Dataflow) -> GroupCosts | OptimusCosts:
-    hardware = Hardware(case.kib * 1024)
-    if case.elements:
-        return OptimusCosts(flow, hardware, buffer_elements=case.elements)
-    return GroupCosts(flow, hardware, Traffic.PAPER, epilogue=False)
-
-
-def _explainer(case: Case, costs: GroupCosts | OptimusCosts, guidance: str, seed: int) -> Explain:
-    if isinstance(costs, OptimusCosts) and guidance == "analytic":
-        return by_need(costs.dataflow, lambda mask: min((least for least, _, _ in costs.model.needs(mask)), default=1 << 62))
-    return explainer(_bound(case, costs), guidance, seed)
-
-
-def _bound(case: Case, costs: GroupCosts | OptimusCosts) -> GroupCosts:
-    """What the learned explainers and the predictor are bound to: under Optimus' formula, the executable BRR on a chip with as large a buffer."""
-    if isinstance(costs, GroupCosts):
-        return costs
-    return GroupCosts(costs.dataflow, Hardware(2 * case.elements), Traffic.ONCE, scheme="brr", epilogue=False)
 
 
 def _run(case: Case, search: str, guidance: str, budget: int, result: Result, best: Result) -> Run:

@@ -30,9 +30,9 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.guided import learnt_from
 from benchmarks.results import Sheet, add_option
 from explainers.controls import brute
-from explainers.predictor import WEIGHTS
 from explainers.split import LINKS, Explain, Splitter, without
 from lfopt import zoo
 from lfopt.app.commands.dataset import dataflow
@@ -82,7 +82,7 @@ def main() -> None:
     options = parser.parse_args()
     sheet = Sheet("rectify", options.results)
     rows: list[dict[str, object]] = []
-    learnt = set(json.loads((WEIGHTS / "lbdf.json").read_text(encoding="utf-8"))["data"]["networks"])
+    learnt = learnt_from()
     for network, kib in product(options.networks, options.kib):
         flow = dataflow(f"zoo:{network}" if network in zoo.names() else network)
         title = f"{Path(network).stem}{' (learnt from)' if network in learnt else ''}, {kib} KiB"

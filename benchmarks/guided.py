@@ -10,6 +10,7 @@ from explainers.controls import by_need
 from explainers.predictor import WEIGHTS
 from explainers.split import Explain
 from lfopt.app.commands.dataset import dataflow
+from lfopt.app.config import GuidanceName
 from lfopt.app.guidance import explainer, rule, screener, splitter
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -24,7 +25,7 @@ from search.result import Result
 from search.sampling import sample
 
 SEARCHES: dict[str, Callable[..., Result]] = {"RS": sample, "LS": improve, "NSGA-II": evolve}
-GUIDANCE = ("none", "random", "analytic", "gnne", "pg", "rg")
+GUIDANCE: tuple[GuidanceName, ...] = ("none", "random", "analytic", "gnne", "pg", "rg")
 PROOF_SECONDS = 120.0
 
 
@@ -32,7 +33,7 @@ PROOF_SECONDS = 120.0
 class Settings:
     """What to run."""
 
-    guidance: tuple[str, ...]
+    guidance: tuple[GuidanceName, ...]
     budget: int | None  # plans a run; None: what the case says
     seeds: int
     limit: float | None  # seconds a run
@@ -58,7 +59,7 @@ class Trials:
         """Costs that know nothing yet."""
         return _costs(self.flow, self.kib, self.elements)
 
-    def run(self, search: str, budget: int, settings: Settings) -> Iterator[tuple[str, Result, Partitions]]:
+    def run(self, search: str, budget: int, settings: Settings) -> Iterator[tuple[GuidanceName, Result, Partitions]]:
         """(guidance, what was found, the groups that were met) of every guidance that can be had and every seed; each run starts knowing nothing."""
         for guidance in settings.guidance:
             for seed in range(settings.seeds):
@@ -79,7 +80,7 @@ class Trials:
                 )
                 yield guidance, SEARCHES[search](partitions.model, options), partitions
 
-    def _explainer(self, costs: GroupCosts | OptimusCosts, guidance: str, seed: int) -> Explain:
+    def _explainer(self, costs: GroupCosts | OptimusCosts, guidance: GuidanceName, seed: int) -> Explain:
         if isinstance(costs, OptimusCosts) and guidance == "analytic":
             return by_need(costs.dataflow, lambda mask: min((least for least, _, _ in costs.model.needs(mask)), default=1 << 62))
         return explainer(self._bound(costs), guidance, seed)

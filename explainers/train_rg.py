@@ -1,14 +1,17 @@
-"""Train RG-Explainer's agent by policy gradient, for a predictor that stands.
+"""Train RG-Explainer's agent for a predictor that stands: first to follow an example, then by policy gradient.
 
-Of every group, some explanations are drawn. One is rewarded for the links that it takes in, each by how much less the needier half needs when the
-group is cut there, as the predictor says; the later, the less; and it pays for every operator. So the agent begins where a cut frees most. The mean
-over the explanations of the same group is the baseline. The paper rewards that what was chosen is invalid alone, which any large part of a group is;
-of groups that are cut where it begins, as few bytes are moved as of those that are cut at random (`explainers.train_pg` says why).
+The example begins at an end of the link that is worth the most, and goes on along the link that is worth the most of those that lead on, as long as
+one is worth an operator's price. A link is worth how much less the needier half needs when the group is cut there, as the predictor says.
+
+Then, of every group, some explanations are drawn. One is rewarded for the worth of the links that it takes in, the later, the less; and it pays for
+every operator. So the agent begins where a cut frees most. The mean over the explanations of the same group is the baseline. The paper rewards that
+what was chosen is invalid alone, which any large part of a group is; of groups that are cut where it begins, as few bytes are moved as of those that
+are cut at random (`explainers.train_pg` says why).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +30,8 @@ Report = Callable[[str, float], None]  # (what is going on, how much of it is do
 class Settings:
     """How to train."""
 
-    epochs: int = 20
+    shown: int = 60  # epochs in which it follows the example
+    epochs: int = 15  # of policy gradient
     rate: float = 2e-3
     groups: int = 48  # per step
     drawn: int = 4  # explanations of each group per step
@@ -60,21 +64,25 @@ class Padded:
 
     questions: Sequence[Question]
     worth: Sequence[np.ndarray]  # (links,) of each: what a cut frees, as a share of the most that one does
+    examples: Tensor  # (groups, choices) int64: the operators that the example chooses, then stops, which are as many as operators
     embedded: Tensor  # (groups, operators, channels)
     there: Tensor  # (groups, operators) bool
     adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
 
     @classmethod
-    def of(cls, questions: Sequence[Question], worth: Sequence[np.ndarray], embedded: Sequence[np.ndarray]) -> Padded:
-        """These groups, with what their links are worth and the embeddings of their operators."""
+    def of(cls, questions: Sequence[Question], worth: Sequence[np.ndarray], examples: Sequence[list[int]], embedded: Sequence[np.ndarray]) -> Padded:
+        """These groups, with what their links are worth, what the example chooses, and the embeddings of their operators."""
         count, most = len(questions), max(map(len, embedded))
+        shown = np.full((count, max(map(len, examples)) + 1), most)
+        for k, example in enumerate(examples):
+            shown[k, : len(example)] = example
         values = np.zeros((count, most, embedded[0].shape[1]), np.float32)
         there, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
         for k, (asked, rows) in enumerate(zip(questions, embedded, strict=True)):
             u, v = asked.graph.links
             values[k, : len(rows)], there[k, : len(rows)] = rows, True
             adjacent[k, u, v] = adjacent[k, v, u] = 1
-        return cls(questions, worth, torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
+        return cls(questions, worth, torch.from_numpy(shown), torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +95,14 @@ class Drawn:
     order: Tensor  # (groups, operators) int64: after how many others each was chosen
 
 
-def draw(policy: Policy, groups: Padded) -> Drawn:
-    """Let the agent choose by chance, in all groups at once."""
+def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Drawn:
+    """Let the agent choose by chance, in all groups at once; or as the examples do."""
     count, most = groups.there.shape
     rows = torch.arange(count)
     mean = groups.embedded.sum(1) / groups.there.sum(1, keepdim=True)
     scores = policy.score("seed", groups.embedded, mean).masked_fill(~groups.there, -torch.inf)
-    seeds, likelihood, entropy = _choose(scores)
+    shown = iter(examples.T) if examples is not None else None
+    seeds, likelihood, entropy = _choose(scores, shown)
     chosen = torch.zeros_like(groups.there)
     chosen[rows, seeds] = True
     order = torch.zeros(count, most, dtype=torch.long)
@@ -107,7 +116,7 @@ def draw(policy: Policy, groups: Padded) -> Drawn:
         so_far = total / chosen.sum(1, keepdim=True)
         add = policy.score("grow", groups.embedded, so_far, mean).masked_fill(~candidates, -torch.inf)
         stop = policy.score("stop", so_far[:, None], mean)
-        picked, gained, sure = _choose(torch.cat((add, stop), 1))
+        picked, gained, sure = _choose(torch.cat((add, stop), 1), shown)
         likelihood, entropy = likelihood + torch.where(going, gained, 0), entropy + torch.where(going, sure, 0)
         going = going & (picked < most)
         here, which = rows[going], picked[going]
@@ -117,11 +126,34 @@ def draw(policy: Policy, groups: Padded) -> Drawn:
     return Drawn(chosen, likelihood, entropy, order)
 
 
-def _choose(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(choice, logarithm of its probability, entropy) of every row."""
+def _choose(scores: Tensor, shown: Iterator[Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+    """(choice, logarithm of its probability, entropy) of every row: by chance, or what is shown next."""
     logs = scores.log_softmax(1)
-    choice = torch.multinomial(logs.detach().exp(), 1)
+    choice = torch.multinomial(logs.detach().exp(), 1) if shown is None else next(shown)[:, None]
     return choice[:, 0], logs.gather(1, choice)[:, 0], -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0)).sum(1)
+
+
+def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> list[int]:
+    """The operators of a group in the order in which they had best be chosen: see the module. `size` operators, (2, links), (links,).
+
+    Of the first link's ends, it begins at that with fewer links, or at the later one.
+
+    >>> example(4, np.array([[0, 1, 2], [1, 2, 3]]), np.array([0.1, 0.7, 1.0]), price=0.5)
+    [3, 2, 1]
+    """
+    degree = np.bincount(links.ravel(), minlength=size)
+    first = int(np.argmax(worth))
+    u, v = links[:, first].tolist()
+    order = [v, u] if degree[v] <= degree[u] else [u, v]
+    inside = np.zeros(size, bool)
+    inside[order] = True
+    while True:
+        leads = inside[links[0]] != inside[links[1]]
+        if not leads.any() or worth[leads].max() <= price:
+            return order
+        u, v = links[:, np.flatnonzero(leads)[int(np.argmax(worth[leads]))]].tolist()
+        order.append(v if inside[u] else u)
+        inside[order[-1]] = True
 
 
 def part_of(asked: Question, chosen: Iterable[int]) -> Question:
@@ -151,20 +183,23 @@ def train(
     rng = np.random.default_rng(seed)
     used = [asked for asked in questions if 1 < len(asked.graph) <= settings.largest]
     embedded = [predictor.embed(asked) for asked in used]
+    every = np.concatenate(embedded)
+    mean, spread = every.mean(0), every.std(0) + 1e-3
+    embedded = [(rows - mean) / spread for rows in embedded]
     worth = [shares(found) for found in freed(predictor, used)]
+    examples = [example(len(asked.graph), asked.graph.links, each, settings.price) for asked, each in zip(used, worth, strict=True)]
     policy = Policy(EMBEDDED, settings.hidden)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
     history: list[dict[str, float]] = []
-    for epoch in range(settings.epochs):
+    for epoch in range(settings.shown + settings.epochs):
+        follows = epoch < settings.shown
         sums: dict[str, float] = dict.fromkeys(("reward", "share"), 0.0)
         for numbers in _alike([len(rows) for rows in embedded], settings.groups, rng):
-            repeated = np.repeat(numbers, settings.drawn).tolist()
-            groups = Padded.of(*([each[k] for k in repeated] for each in (used, worth, embedded)))
-            drawn = draw(policy, groups)
+            repeated = np.repeat(numbers, 1 if follows else settings.drawn).tolist()
+            groups = Padded.of(*([each[k] for k in repeated] for each in (used, worth, examples, embedded)))
+            drawn = draw(policy, groups, groups.examples if follows else None)
             reward = rewards(groups, drawn, settings)
-            each = reward.view(-1, settings.drawn)
-            better = (each - each.mean(1, keepdim=True)).flatten()
-            loss = -(better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()
+            loss = -drawn.likelihood.mean() if follows else -_better(reward, drawn, settings)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -173,8 +208,26 @@ def train(
             for name, value in (("reward", reward), ("share", share)):
                 sums[name] += value.mean().item() * len(numbers) / len(used)
         history.append(sums)
-        report(f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a group", (epoch + 1) / settings.epochs)
-    return {name: value.detach().numpy() for name, value in policy.state_dict().items()}, history
+        done = (epoch + 1) / (settings.shown + settings.epochs)
+        report(f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a group", done)
+    return _of_raw({name: value.detach().numpy() for name, value in policy.state_dict().items()}, mean, spread), history
+
+
+def _better(reward: Tensor, drawn: Drawn, settings: Settings) -> Tensor:
+    """What policy gradient makes larger: explanations that are better than the others of their group, and not being sure."""
+    each = reward.view(-1, settings.drawn)
+    better = (each - each.mean(1, keepdim=True)).flatten()
+    return (better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()
+
+
+def _of_raw(weights: dict[str, np.ndarray], mean: np.ndarray, spread: np.ndarray) -> dict[str, np.ndarray]:
+    """The same perceptrons over embeddings that have not been centred and scaled."""
+    found = dict(weights)
+    for part, seen in PARTS.items():
+        scaled = weights[f"{part}.0.weight"] / np.tile(spread, seen)
+        found[f"{part}.0.weight"] = scaled
+        found[f"{part}.0.bias"] = weights[f"{part}.0.bias"] - scaled @ np.tile(mean, seen)
+    return found
 
 
 def _alike(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[np.ndarray]:
