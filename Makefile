@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-guidance bench-rectify bench-validity bench-surrogate surrogate bench-cpu bench-compile bench-conformance bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -93,6 +93,9 @@ bench-conformance: $(VENV)/.dev  ## ONNX's own cases on generated C: how many pa
 bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime and OpenVINO
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_attention.py --threads 1 2 --results docs/results
+
+bench-torch: $(VENV)/.dev  ## Modules of PyTorch by torch.compile: our backend, inductor, eager
+	$(BIN)/python benchmarks/bench_torch.py --threads 1 2 --results docs/results
 
 bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from Python, ONNX Runtime
 	$(BIN)/python benchmarks/bench_cpu_memory.py --results docs/results

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import cffi
 import numpy as np
 
-from lfopt.ir import DramBytes, InvalidConfig, L2Bytes, LfoptError, Tensor
+from codegen.arrays import Array, Inputs, arguments, by_name, readable, returned
+from lfopt.ir import DramBytes, L2Bytes, LfoptError, Tensor
+from lfopt.ir.names import one_line, plural
 
 ALIGNMENT = 64  # bytes, of a context
 INTERFACE = """
@@ -38,7 +40,6 @@ FAULTS = {
     4: "the plan's steps read what was not in the buffer, or wrote where there was no room",
 }
 KINDS = len(fields(DramBytes))  # of bytes; behind them, those of a second level
-Inputs = Mapping[str, np.ndarray] | Sequence[np.ndarray] | np.ndarray  # by name; a list or tuple in the model's order; alone, if it is the only one
 LOADS = itertools.count(1)
 T = TypeVar("T")
 
@@ -66,10 +67,20 @@ class Compiled:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
-    def __init__(self, library: Path, name: str, weights: Path, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        library: Path,
+        name: str,
+        weights: Path,
+        labels: Mapping[str, str] | None = None,
+        *,
+        groups: int | None = None,
+        dram_bytes: int | None = None,
+    ) -> None:
         """Load a shared library whose symbols begin with `name`. The file `weights` is read only if they are not linked in.
 
         `labels`: what callers call inputs and outputs, where it is not their name in the code (see `Graph.labels`).
+        `groups`, `dram_bytes`: of the plan, where they are known.
         """
         self._labels: Mapping[str, str] = labels or {}
         self._ffi: Any = cffi.FFI()
@@ -82,6 +93,7 @@ class Compiled:
         except (OSError, AttributeError, KeyError):  # cffi raises KeyError for a variable, AttributeError for a function
             raise CannotRun(f"{library}: not a library of model {name!r}") from None
         self.name, self.folder = name, library.parent
+        self.groups, self.dram_bytes = groups, dram_bytes
         self.context_bytes, self.arena_bytes, self.weights_bytes = (int(size) for size in sizes)
         self.inputs, self.outputs = (
             tuple(self._tensor(found[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
@@ -97,8 +109,11 @@ class Compiled:
         weakref.finalize(self, _end_all, self._idle, self._end, self._library)
 
     def __repr__(self) -> str:
-        ends = [", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in of) for of in (self.inputs, self.outputs)]
-        return f"Compiled({self.name}: {ends[0]} -> {ends[1]})"
+        ends = [", ".join(f"{tensor.name} {tensor.dtype} {list(tensor.shape)}" for tensor in of) for of in (self.inputs, self.outputs)]
+        groups = f"{plural(self.groups, 'group')}, " if self.groups is not None else ""
+        moved = f"{self.dram_bytes:,} B of DRAM, " if self.dram_bytes is not None else ""
+        sizes = f"{self.weights_bytes:,} B of weights, {self.context_bytes:,} B for each caller"
+        return one_line(f"Compiled({self.name}: {ends[0]} -> {ends[1]}; {groups}{moved}{sizes})")
 
     def _tensor(self, found: Any) -> Tensor:
         name, dtype = (self._ffi.string(text).decode() for text in (found.name, found.dtype))
@@ -124,6 +139,13 @@ class Compiled:
         unknown, no array, or of another type or shape.
         """
         return self._ran(inputs, lambda context: None)[0]
+
+    def __call__(self, *arrays: Array, **named: Array) -> Any:
+        """The output, or a tuple of several, for arrays in the model's order and then by name. Raises as `run`.
+
+        Outputs are of the library that the first foreign array is from: PyTorch's tensors for PyTorch's. See `returned`.
+        """
+        return returned(self.run(arguments(arrays, named, tuple(self._wanted), self.name)).values(), (*arrays, *named.values()))
 
     def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes, L2Bytes]:
         """Outputs, and the bytes that were counted between DRAM and the buffer, and between a second level and the buffer.
@@ -179,7 +201,7 @@ class Compiled:
             if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous and value.flags.aligned:
                 found.append(value)
             else:
-                found.append(_accepted(tensor, value))
+                found.append(readable(tensor, value))
         return found
 
 
@@ -222,43 +244,3 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
     if len(weights) != size:
         raise CannotRun(f"{path}: not this model's weights: found {len(weights):,} B; accepted: {size:,} B")
     return weights
-
-
-def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, object]:
-    """What is given for each input of a model: see `Inputs`.
-
-    `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths.
-    """
-    accepted = "accepted: " + (", ".join(f"{name!r} ({what})" if what else repr(name) for name, what in wanted.items()) or "no inputs")
-    if isinstance(inputs, Mapping):
-        if unknown := [name for name in inputs if name not in wanted]:
-            found = unknown[0] if isinstance(unknown[0], str) else type(unknown[0]).__name__
-            raise InvalidConfig(f"{label}: found input {found!r}; {accepted}")
-        if absent := [name for name in wanted if name not in inputs]:
-            raise InvalidConfig(f"input {absent[0]!r}: absent; accepted: {wanted[absent[0]] or 'an array'}")
-        return {name: inputs[name] for name in wanted}
-    given = [inputs] if len(wanted) == 1 and isinstance(inputs, np.ndarray | np.generic) else inputs
-    if not isinstance(given, list | tuple):
-        raise InvalidConfig(f"{label}: found {type(given).__name__}; {accepted}, as arrays by name, or a list or tuple of arrays in this order")
-    if len(given) != len(wanted):
-        raise InvalidConfig(f"{label}: found {len(given)} inputs; {accepted}")
-    return dict(zip(wanted, given, strict=True))
-
-
-def array(found: object, name: str, wanted: str = "") -> np.ndarray:
-    """An input that is an array; scalars of NumPy are arrays without axes.
-
-    Raises InvalidConfig, also for one some of whose elements are masked.
-    """
-    if not isinstance(found, np.ndarray | np.generic) or isinstance(found, np.ma.MaskedArray):
-        raise InvalidConfig(f"input {name!r}: found {type(found).__name__}; accepted: a NumPy array{wanted}")
-    return np.asarray(found)
-
-
-def _accepted(tensor: Tensor, given: object) -> np.ndarray:
-    """An input as the code reads it: the array itself, if it is dense, in C order and aligned."""
-    wanted = f"{tensor.dtype} {list(tensor.shape)}"
-    found = array(given, tensor.name, f", {wanted}")
-    if found.dtype.name != tensor.dtype or found.shape != tensor.shape:
-        raise InvalidConfig(f"input {tensor.name!r}: found {found.dtype.name} {list(found.shape)}; accepted: {wanted}")
-    return np.require(found, tensor.dtype, ["C_CONTIGUOUS", "ALIGNED"])

@@ -4,7 +4,8 @@
     found = lfopt.search("model.onnx", buffer="256KiB")  # the plan of least DRAM traffic, and how good it is
     lfopt.execute(found)                                 # carry it out, and count every byte
     lfopt.report(found, "report.html")                   # look at it
-    lfopt.compile("model.onnx").run({"x": x})            # run the network on this machine
+    lfopt.compile("model.onnx")(x)                       # run the network on this machine
+    lfopt.compile(module)(x)                             # or a torch.nn.Module; torch.compile(module, backend="lfopt") too
 
 A name is imported when it is first asked for, so that importing lfopt costs nothing; type checkers read them all in `__init__.pyi`. The names of
 `lfopt.ir` that are not listed are names of this package too.
@@ -24,6 +25,8 @@ _PLACES = {
     "codegen.build": "CannotBuild",
     "codegen.runtime": "CannotRun Compiled",
     "lfopt.app.by_shape": "CompiledByShape",
+    "lfopt.app.pytorch": "EagerFallback",
+    "lfopt.app.session": "InferenceSession",
     "codegen.source": "CSource Unsupported",
     "lfopt.ir": (
         "CannotWrite CommandStream Cost DoesNotFit DramBytes Energy FusionScheme Graph Hardware "

@@ -67,12 +67,14 @@ from lfopt.app.front import (
 from lfopt.app.front import (
     Point as Point,
 )
+from lfopt.app.pytorch import EagerFallback as EagerFallback
 from lfopt.app.results import (
     Explained as Explained,
 )
 from lfopt.app.results import (
     Planned as Planned,
 )
+from lfopt.app.session import InferenceSession as InferenceSession
 from lfopt.app.verify import Verified as Verified
 from lfopt.ir import (
     FREE as FREE,
@@ -361,6 +363,7 @@ __all__ = [
     "Cost",
     "DoesNotFit",
     "DramBytes",
+    "EagerFallback",
     "Energy",
     "Execution",
     "Explained",
@@ -368,6 +371,7 @@ __all__ = [
     "FusionScheme",
     "Graph",
     "Hardware",
+    "InferenceSession",
     "InvalidConfig",
     "InvalidGraph",
     "InvalidModel",

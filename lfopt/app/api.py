@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from codegen.accel import encode as encode_plan
+from codegen.arrays import Inputs, array, by_name
 from codegen.elements import ElementName
 from codegen.emit import emit_c as print_c
-from codegen.runtime import Inputs, array, by_name
 from codegen.source import CSource
 from lfopt.app.arrays import taken
 from lfopt.app.compiled import Target, check_options

@@ -11,7 +11,8 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend import base
 
-from codegen.runtime import Compiled, array, by_name
+from codegen.arrays import array, by_name
+from codegen.runtime import Compiled
 from codegen.source import Unsupported
 from lfopt.app.compiled import compile_graph, print_graph
 from lfopt.frontend import from_model

@@ -6,16 +6,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
 
-from codegen.runtime import Compiled, Inputs, array, by_name
+from codegen.arrays import Array, Inputs, arguments, array, by_name, returned
+from codegen.runtime import Compiled
 from lfopt.app.pipeline import Model, file_of, label_of
 from lfopt.frontend import InputShapes
 from lfopt.frontend.read import read_model
 from lfopt.frontend.shapes import filled_by, open_inputs
-from lfopt.ir.names import one_line
+from lfopt.ir.names import one_line, plural
 
 PROGRAMS = 8  # that are kept in memory
 Shapes = dict[str, tuple[int, ...]]
@@ -53,7 +55,7 @@ class CompiledByShape:
         self._wanted = {
             name: f"an array [{', '.join(map(str, dims))}]" if (dims := opened.get(name)) is not None else "an array" for name in self.inputs
         }
-        self._model, self._make, self._given = proto, make, given
+        self.model, self._make, self._given = proto, make, given
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()  # by the shapes of inputs, the last used behind
         self._lock = Lock()
 
@@ -68,7 +70,7 @@ class CompiledByShape:
         shapes = tuple(value.shape for value in arrays.values())
         with self._lock:
             if shapes not in self._programs:
-                self._programs[shapes] = self._make(completed(self._model, self._given, arrays))
+                self._programs[shapes] = self._make(completed(self.model, self._given, arrays))
             self._programs.move_to_end(shapes)
             while len(self._programs) > self.most:
                 self._programs.popitem(last=False)
@@ -78,6 +80,11 @@ class CompiledByShape:
         """As `Compiled.run`, for arrays of any shape that the network takes. Raises as that, and as `lfopt.compile`."""
         return self.program(inputs).run(inputs)
 
+    def __call__(self, *arrays: Array, **named: Array) -> Any:
+        """As `Compiled.__call__`. Raises as `run`."""
+        return returned(self.run(arguments(arrays, named, self.inputs, self.name)).values(), (*arrays, *named.values()))
+
     def __repr__(self) -> str:
         ends = ", ".join(f"{name}: {what}" for name, what in self._wanted.items())
-        return one_line(f"CompiledByShape({self.name}: {ends}; programs for {len(self._programs)} shapes)")
+        last = f"; the last: {next(reversed(self._programs.values()))!r}" if self._programs else ""
+        return one_line(f"CompiledByShape({self.name}: {ends}; programs for {plural(len(self._programs), 'shape')}{last})")

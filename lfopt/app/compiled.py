@@ -6,6 +6,8 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -24,6 +26,7 @@ from lfopt.app.config import SearchConfig, find_hardware, load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
+from lfopt.app.pytorch import CompiledModule, TorchModel
 from lfopt.app.random_values import random_inputs
 from lfopt.app.sizes import looks_like_a_size, size_option
 from lfopt.frontend import InputShapes
@@ -52,36 +55,47 @@ def compile_model(
     element: ElementName = "float32",
     tune: bool = False,
     verify: bool = False,
-) -> Compiled | CompiledByShape:
-    """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
+) -> Compiled | CompiledByShape | CompiledModule:
+    """A network, compiled for this machine: `lfopt.compile("m.onnx")(x)` gives its output, `.run({"x": x})` all by name.
 
     Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, an
-    `onnx.ModelProto`, or a Graph, which is taken as it is. `input_shapes`: lists or tuples by input, whole numbers by named dimension. Where the
-    file leaves shapes open and none are given, those of the arrays of each run count: there is a program for each of the last eight. `hardware` may
-    be a file, such as `lfopt hw detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `element`: bf16 stores maps
-    and weights of a float32 network in bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
+    `onnx.ModelProto`, a `torch.nn.Module` (called with its own arguments; compiled when these are new), a `torch.export.ExportedProgram`,
+    or a Graph, which is taken as it is. `input_shapes`: lists or tuples by input, whole numbers by named dimension. Where the file leaves shapes open
+    and none are given, those of the arrays of each run count: there is a program for each of the last eight. `hardware` may be a file, such as
+    `lfopt hw detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `element`: bf16 stores maps and weights of a
+    float32 network in bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
     `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
-    if not isinstance(hardware, Hardware | str | os.PathLike):
-        raise InvalidConfig(f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file")
-    if isinstance(hardware, str) and looks_like_a_size(hardware):
-        chip = replace(CPU, buffer_bytes=size_option(hardware, "hardware"))
-    else:
-        chip = hardware if isinstance(hardware, Hardware) else load_hardware(find_hardware(os.fspath(hardware), "hardware"))
+    chip = chip_of(hardware)
     check_options(target, threads, element)
     if isinstance(model, Graph) and input_shapes:
         raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
     label = one_line(model.name if isinstance(model, Graph) else label_of(model))
 
-    def made(shapes: InputShapes | None) -> Compiled:
+    def made(model: Model | Graph, shapes: InputShapes | None = None) -> Compiled:
         graph = model if isinstance(model, Graph) else load_network(model, shapes, "default")
         return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
 
+    if isinstance(model, TorchModel):
+        if not input_shapes and (found := import_module("lfopt.app.pytorch.module").by_call(model, made)):
+            return found
+        model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
     try:
-        return made(input_shapes)
+        return made(model, input_shapes)
     except OpenShape:
-        assert not isinstance(model, Graph), "shapes of a Graph are known"
-        return CompiledByShape(model, label, made, input_shapes or {})
+        assert not isinstance(model, Graph | TorchModel), "shapes of a Graph are known"
+        return CompiledByShape(model, label, partial(made, model), input_shapes or {})
+
+
+def chip_of(hardware: Hardware | str | os.PathLike[str]) -> Hardware:
+    """A hardware description: itself, its file, an installed one by name, or that of a CPU with a buffer of a size. Raises InvalidConfig."""
+    if isinstance(hardware, Hardware):
+        return hardware
+    if not isinstance(hardware, str | os.PathLike):
+        raise InvalidConfig(f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file")
+    if isinstance(hardware, str) and looks_like_a_size(hardware):
+        return replace(CPU, buffer_bytes=size_option(hardware, "hardware"))
+    return load_hardware(find_hardware(os.fspath(hardware), "hardware"))
 
 
 def compile_graph(
@@ -118,10 +132,12 @@ def compile_graph(
             if path.name not in (library.name, WEIGHTS):  # `lfopt codegen` writes the C for whoever wants to see it
                 path.unlink()
         how = ", ".join([target, *([f"{threads} threads"] if threads > 1 else []), *([element] if element != "float32" else [])])
-        return {"network": graph.name, "target": how, "name": source.name, "library": library.name}
+        figures = {"groups": str(len(plan.groups)), "dram_bytes": str(plan.totals.dram_bytes * images)}
+        return {"network": graph.name, "target": how, "name": source.name, "library": library.name, **figures}
 
     def opened(folder: Path, entry: Entry) -> Compiled:
-        return Compiled(folder / entry.facts["library"], entry.facts["name"], folder / WEIGHTS, graph.labels)
+        library, figures = folder / entry.facts["library"], {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")}
+        return Compiled(library, entry.facts["name"], folder / WEIGHTS, graph.labels, **figures)
 
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +20,7 @@ from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
+from lfopt.app.pytorch import TorchModel
 from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
@@ -37,7 +39,7 @@ from search.result import Result, unfused
 
 ZOO = "zoo:"
 CHAINS = 0.1  # share of the time limit that maps between groups may be looked at, or steps have no time in long networks
-Model = str | os.PathLike[str] | ModelProto  # an ONNX file, zoo:NAME, or what is in memory
+Model = str | os.PathLike[str] | ModelProto | TorchModel  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
 
@@ -49,9 +51,12 @@ def load_network(model: Model, input_shapes: InputShapes | None, rules: str, *, 
 
 def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool = True) -> Graph:
     """As `load_network`, as it is."""
+    label = label_of(model)
+    if isinstance(model, TorchModel):
+        model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)  # PyTorch is optional, and slow to import
     if isinstance(model, ModelProto):
-        return from_model(model, input_shapes, label=label_of(model))
-    model = label_of(model)
+        return from_model(model, input_shapes, label=label)
+    model = label
     if model.startswith(ZOO):
         from lfopt import zoo  # noqa: PLC0415  (a quarter of a second that a file does not need)
 
@@ -82,9 +87,12 @@ def label_of(model: Model) -> str:
     """What messages call a model. Raises InvalidConfig for what is none."""
     if isinstance(model, ModelProto):
         return one_line(model.graph.name or "model")
+    if isinstance(model, TorchModel):
+        return type(model).__name__
     name = os.fspath(model) if isinstance(model, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise InvalidConfig(f"model: found {type(model).__name__}; accepted: a file name, zoo:NAME, an onnx.ModelProto, or a lfopt.Graph")
+        accepted = "a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph"
+        raise InvalidConfig(f"model: found {type(model).__name__}; accepted: {accepted}")
     return name
 
 

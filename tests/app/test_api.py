@@ -132,7 +132,7 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
         (lambda m, f: lfopt.search(m, hardware=3), "hardware: found int; accepted: a lfopt.Hardware, a file, or the size"),
         (lambda m, f: lfopt.search(m, hardware="chip.yaml"), "hardware chip.yaml: no such file"),
         (lambda m, f: lfopt.Hardware("2XB"), "hardware.buffer_bytes: found '2XB'; accepted: a size such as"),
-        (lambda m, f: lfopt.search(3), "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, or a lfopt.Graph"),
+        (lambda m, f: lfopt.search(3), "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph"),
         (lambda m, f: lfopt.search("nothing.onnx"), "nothing.onnx: no such file"),
         (lambda m, f: lfopt.search(m, scheme="fast"), "search: scheme: found 'fast'; accepted: "),
         (lambda m, f: lfopt.search(m, method=["exact"]), "method: found list; accepted: "),
@@ -249,7 +249,49 @@ def test_a_graph_is_compiled_for_a_buffer_given_as_a_size(found: lfopt.Planned, 
     x = np.ones((1, 4, 8, 8), np.float32)
     made = lfopt.compile(found.graph, hardware="64KiB", target="c99")
     np.testing.assert_allclose(made.run({"x": x})["y"], reference(found.graph, {"x": x})["y"], rtol=1e-5)
-    assert repr(made) == "Compiled(block: x [1, 4, 8, 8] -> y [1, 4, 8, 8])"
+    sizes = r"1 group, [\d,]+ B of DRAM, [\d,]+ B of weights, [\d,]+ B for each caller"
+    assert re.fullmatch(r"Compiled\(block: x float32 \[1, 4, 8, 8\] -> y float32 \[1, 4, 8, 8\]; " + sizes + r"\)", repr(made))
+    assert np.array_equal(made(x), made(x=x))
+
+
+class Shared:
+    """An array of another library, in memory that it shares, or does not."""
+
+    def __init__(self, array: np.ndarray, *, near: bool = True) -> None:
+        self.array, self.near = array, near
+
+    def __dlpack__(self, **options: Any) -> object:
+        if not self.near:
+            raise BufferError("it is far away")
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_a_compiled_model_is_called_as_a_function_and_as_a_session(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made, x = lfopt.compile(model, target="c99"), np.ones((1, 4, 8, 8), np.float32)
+    y = made.run([x])["y"]
+    for found in (made(x), made(x=x), made(Shared(x)), lfopt.InferenceSession(model, target="c99").run(["y"], {"x": x})[0]):
+        assert np.array_equal(found, y)
+    for call, said in (
+        (lambda: made(x, x=x), "block: found input 'x' twice; accepted: each of 'x' once"),
+        (lambda: made(x, x, x=x), "block: found 2 inputs without a name; accepted: each of 'x' once"),
+        (lambda: made(z=x), "block: found input 'z'; accepted: 'x' (float32 [1, 4, 8, 8])"),
+        (
+            lambda: made(Shared(x, near=False)),
+            "input 'x': found Shared, not shared: it is far away; accepted: a NumPy array, or one with __dlpack__",
+        ),
+        (lambda: made(x[:, :3]), "input 'x': found float32 [1, 3, 8, 8]; accepted: float32 [1, 4, 8, 8]"),
+        (
+            lambda: lfopt.InferenceSession(model, target="c99").run(["z"], {"x": x}),
+            "output_names: found 'z'; accepted: None, or a list of 'y'",
+        ),
+        (lambda: lfopt.InferenceSession(model, target="c99").run(None, [x]), "input_feed: found list; accepted: arrays by name"),
+    ):
+        with pytest.raises(lfopt.InvalidConfig, match=re.escape(said)):
+            call()
 
 
 def test_the_examples_of_the_documentation_run(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

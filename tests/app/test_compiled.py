@@ -157,7 +157,8 @@ def test_what_is_no_model_is_refused_in_one_line_that_does_not_show_it(printed: 
     wrong = (None, 1, b"m.onnx", proto.graph, proto.SerializeToString(), [model], np.zeros(9))
     for given in wrong:
         with pytest.raises(
-            InvalidConfig, match=f"^model: found {type(given).__name__}; accepted: a file name, zoo:NAME, an onnx.ModelProto, or a lfopt.Graph$"
+            InvalidConfig,
+            match=f"^model: found {type(given).__name__}; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph$",
         ):
             lfopt.compile(given)
     proto.graph.node[0].input[0] = "nobody\n"
@@ -263,7 +264,16 @@ def test_shapes_come_with_the_arrays_of_a_run_and_the_last_programs_are_kept(tmp
         assert np.array_equal(model.run({"x": x})["y"], np.maximum(x + 1, 0))
         assert np.array_equal(model.run(x)["y"], np.maximum(x + 1, 0))
     assert model.programs == (((1, 3, 4),), ((1, 3, 6),))  # (2, 3, 5) was used least recently
-    assert repr(model) == "CompiledByShape(open: x: an array [batch, 3, w]; programs for 2 shapes)"
+    assert repr(model).startswith(
+        "CompiledByShape(open: x: an array [batch, 3, w]; programs for 2 shapes; the last: Compiled(open: x float32 [1, 3, 6] -> y "
+    )
+    x = np.linspace(-2, 2, 18, dtype=np.float32).reshape(1, 3, 6)
+    assert np.array_equal(model(x=x), np.maximum(x + 1, 0))
+    session = lfopt.InferenceSession(open_model(), target="c99")
+    assert [(one.name, one.type, one.shape) for one in (*session.get_inputs(), *session.get_outputs())] == [
+        (name, "tensor(float)", ["batch", 3, "w"]) for name in "xy"
+    ]
+    assert np.array_equal(session.run(None, {"x": x})[0], np.maximum(x + 1, 0))
     half = lfopt.compile(open_model(), target="c99", input_shapes={"batch": 1})
     with pytest.raises(InvalidConfig, match=r"input 'x': found float32 \[2, 3, 4\]; accepted: float32 \[1, 3, 4\]"):
         half.run(np.zeros((2, 3, 4), np.float32))

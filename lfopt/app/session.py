@@ -1,0 +1,91 @@
+"""A compiled model behind the methods of ONNX Runtime's session that scoring code calls: `run(None, feed)`, `get_inputs()`, `get_outputs()`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ValueInfoProto, helper
+
+from codegen.arrays import Array
+from codegen.elements import ElementName
+from codegen.runtime import Compiled
+from lfopt.app.by_shape import CompiledByShape
+from lfopt.app.compiled import CPU, Target, compile_model
+from lfopt.app.pipeline import Model
+from lfopt.frontend import InputShapes
+from lfopt.frontend.shapes import Dim, dims_of
+from lfopt.ir import Graph, Hardware, InvalidConfig, Tensor
+from lfopt.ir.names import one_line
+
+TYPES = {"float32": "float", "float64": "double"}  # as ONNX Runtime calls them; others as NumPy does
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output of a session."""
+
+    name: str
+    type: str  # such as tensor(float)
+    shape: list[Dim]  # extents; names of those that are open
+
+
+class InferenceSession:
+    """A model as ONNX Runtime's `InferenceSession` takes and gives it. Options are those of `lfopt.compile`, by name."""
+
+    def __init__(
+        self,
+        model: Model | Graph,
+        *,
+        threads: int = 1,
+        target: Target = "native",
+        hardware: Hardware | str | os.PathLike[str] = CPU,
+        input_shapes: InputShapes | None = None,
+        element: ElementName = "float32",
+        tune: bool = False,
+    ) -> None:
+        """Compile the model, or find it compiled. Raises as `lfopt.compile`; InvalidConfig for a Module without `input_shapes`."""
+        made = compile_model(model, threads=threads, target=target, hardware=hardware, input_shapes=input_shapes, element=element, tune=tune)
+        if not isinstance(made, Compiled | CompiledByShape):
+            raise InvalidConfig(f"{type(model).__name__}: input_shapes: absent; accepted: shapes by name, as a session says what it takes")
+        self._made = made
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Inputs in order."""
+        if isinstance(self._made, Compiled):
+            return [_of_tensor(tensor) for tensor in self._made.inputs]
+        return [_of_value(value) for value in self._made.model.graph.input if value.name in self._made.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Outputs in order."""
+        return (
+            [_of_tensor(tensor) for tensor in self._made.outputs]
+            if isinstance(self._made, Compiled)
+            else [*map(_of_value, self._made.model.graph.output)]
+        )
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[np.ndarray]:
+        """Outputs of these names, all in order for None. Raises InvalidConfig for names that the model has not, and as `Compiled.run`."""
+        known = [value.name for value in self.get_outputs()]
+        wanted = known if output_names is None else output_names
+        unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in known]
+        if unknown:
+            raise InvalidConfig(one_line(f"output_names: found {unknown[0]!r}; accepted: None, or a list of {', '.join(map(repr, known))}"))
+        if not isinstance(input_feed, Mapping):
+            raise InvalidConfig(f"input_feed: found {type(input_feed).__name__}; accepted: arrays by name")
+        made = self._made.run(input_feed)
+        return [made[name] for name in wanted]
+
+    def __repr__(self) -> str:
+        return f"InferenceSession({self._made!r})"
+
+
+def _of_tensor(tensor: Tensor) -> NodeArg:
+    return NodeArg(tensor.name, f"tensor({TYPES.get(tensor.dtype, tensor.dtype)})", list(tensor.shape))
+
+
+def _of_value(value: ValueInfoProto) -> NodeArg:
+    dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
+    return NodeArg(value.name, f"tensor({TYPES.get(dtype, dtype)})", list(dims_of(value) or ()))
