@@ -84,6 +84,10 @@ bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN a
 bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (OpenVINO) on the same QDQ files
 	$(BIN)/python benchmarks/bench_int8.py --threads 1 2 --results docs/results
 
+bench-quantize: $(VENV)/.dev  ## Accuracy of trained networks in int8, by how ranges are calibrated (packages in build/peers): half an hour
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/bench_quantize.py --alone ppocr_cls orientation ppocr_rec --results docs/results
+
 bench-compile: $(VENV)/.dev  ## Seconds to plan, print and compile every network of the zoo
 	$(BIN)/python benchmarks/bench_compile.py --threads 1 2 --results docs/results
 

@@ -41,9 +41,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.cpu import geometric_mean, say
 from benchmarks.results import Sheet, add_option
 from lfopt import zoo
-from lfopt.app.commands.quantize import write_quantized
 from lfopt.app.compiled import compile_graph
 from lfopt.app.pipeline import load_network
+from lfopt.app.quantization.runtime import write_quantized
 from lfopt.app.random_values import random_inputs
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Operator

@@ -46,7 +46,7 @@ COMMANDS = {
     "batch": "Run many searches from one file, on one machine or a cluster, and gather a row for each.",
     "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
     "pareto": "Find which plans, on which buffers and MAC arrays, no other beats, and name the knees.",
-    "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
+    "quantize": "Write an int8 copy of a network, and say what that does to its accuracy.",
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
     "train": "Train the predictor of validity and its explainers from labelled groups.",
     "schema": "Print the JSON Schema of a file that lfopt reads, or of what a command says as JSON.",

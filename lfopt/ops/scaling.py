@@ -52,7 +52,7 @@ def contraction(call: Call) -> Contraction:
     if row_of(call).transposed and scales.ndim:
         scales = np.tile(scales, call.attribute("group", 1))
     unit = left.scale[0] * scales * (call.attribute("alpha", 1.0) if call.operator.kind == "Gemm" else 1.0)
-    products = _largest_sums(call, first, second)
+    products = largest_products(call, first, second)
     biases = np.abs(_whole_bias(call, unit))
     biases = biases.reshape(-1) if call.operator.kind != "Gemm" else np.broadcast_to(biases, call.result).max(axis=0)
     largest = int(np.max(products + biases))
@@ -80,7 +80,7 @@ def channel_axes(call: Call) -> tuple[int, int]:
     return -1, 0 if call.attribute("transB", 0) else len(call.shape(1)) - 1
 
 
-def _largest_sums(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
+def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
     """Bound on the magnitude of any sum of products, per channel of the result or for all: the most of |x - zero| times the sum of |w - zero|."""
     by = quantization(second)
     if not call.constant[1]:

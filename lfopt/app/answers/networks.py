@@ -121,6 +121,31 @@ class InspectAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerAccuracy:
+    """A layer of a quantised network against the same in floats."""
+
+    layer: str  # operator, or input of the network
+    kind: str  # operator type, or "input"
+    map: str
+    own_snr_db: float | None  # signal to noise where this layer alone is quantised; null: no noise
+    own_snr_by_channel_db: float | None  # the same, every channel counting alike
+    snr_db: float | None  # where everything is
+    outputs_snr_db: float | None  # of the output that has least, where this layer alone is; null: not measured, or no noise
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAccuracy:
+    """An output of a quantised network against the same in floats."""
+
+    output: str
+    snr_db: float | None  # signal to noise; null: no noise
+    largest_error: float
+    largest_error_of_range: float | None  # of the difference between its greatest and least element; null: they are the same
+    rows: int | None  # along the last axis; null where the rank of the output says that there are no classes
+    same_top1: int | None  # rows whose greatest element is where it is in floats
+
+
+@dataclass(frozen=True, slots=True)
 class QuantizeAnswer:
     """`lfopt quantize`."""
 
@@ -129,6 +154,13 @@ class QuantizeAnswer:
     constant_bytes_before: int
     constant_bytes: int
     calibrated: bool  # with data; else with random inputs
+    samples: int
+    method: Literal["minmax", "percentile", "entropy", "mse"]
+    percentile: float | None
+    per_channel: bool
+    measured_samples: int
+    outputs: tuple[OutputAccuracy, ...]
+    layers: tuple[LayerAccuracy, ...]  # that are quantised; the one that hurts most first
 
 
 @dataclass(frozen=True, slots=True)

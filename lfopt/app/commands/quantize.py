@@ -1,43 +1,41 @@
-"""lfopt quantize: a network of int8 maps and weights, by ONNX Runtime's static quantisation."""
+"""lfopt quantize: a network of int8 maps and weights, by ONNX Runtime's static quantisation, and what that does to accuracy."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import logging
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf, isfinite
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from cyclopts import Parameter
 
 from lfopt.app.answers.files import FileAnswer
-from lfopt.app.answers.networks import QuantizeAnswer
+from lfopt.app.answers.networks import LayerAccuracy, OutputAccuracy, QuantizeAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.arrays import read_arrays
 from lfopt.app.commands.options import InputShapes
-from lfopt.app.pipeline import load_network
-from lfopt.app.random_values import random_inputs
-from lfopt.app.screen import mib, note, out, shown, table
+from lfopt.app.pipeline import Report, load_network
+from lfopt.app.quantization.accuracy import Accuracy, OutputNoise, accuracy
+from lfopt.app.quantization.calibration import DEFAULT, PERCENTILE, Method, distributions, ranges
+from lfopt.app.quantization.runtime import QuantizedForm, onnxruntime, quantised, without_identities
+from lfopt.app.quantization.samples import Samples, random_samples, read_samples
+from lfopt.app.screen import mib, note, out, progress_line, shown, spread, table
 from lfopt.app.sizes import parse_shapes
-from lfopt.frontend import load, save, to_model
-from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Operator, UnsupportedModel
+from lfopt.frontend import save
+from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, UnsupportedModel
 from lfopt.ir.names import one_line
-from lfopt.ops import Call, spec
-from lfopt.ops.arithmetic import FLOAT, TABLE, arithmetic
-from lfopt.ops.elementwise import REAL
+from lfopt.ops import Call
+from lfopt.ops.arithmetic import arithmetic
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.flattened import flattened_as_convolutions
 from lfopt.rewrite.per_channel import as_convolutions
 from lfopt.rewrite.shuffle import shuffles_as_gathers
 
 SAMPLES = 16  # random inputs, where nothing is given
-UNARY = frozenset({*REAL, "Abs", "Clip", "Neg", "Relu", "Round"})  # one table each
-Samples = Sequence[Mapping[str, np.ndarray]]
+SHOWN = 10  # layers
+Names = Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")]
 
 
 def quantize(
@@ -48,11 +46,17 @@ def quantize(
     calibration: Path | None = None,
     samples: int | None = None,
     seed: int = 0,
+    method: Method = DEFAULT,
+    percentile: float | None = None,
+    per_channel: Annotated[bool, Parameter(negative="--per-tensor")] = True,
     unsigned: bool = False,
+    measure: int | None = None,
+    alone: Annotated[bool, Parameter(negative="")] = False,
+    worst: int = SHOWN,
     input_shape: InputShapes = (),
-    end: Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")] = (),
+    end: Names = (),
 ) -> None:
-    """Write an int8 copy of a network in QDQ form: weights per channel, maps per tensor, scales from calibration data.
+    """Write an int8 copy of a network in QDQ form, with scales from calibration data, and say what that does to its accuracy.
 
     Example: lfopt quantize zoo:mobilenet_v2 --calibration images.npz --out mobilenet_v2_int8.onnx
 
@@ -68,8 +72,21 @@ def quantize(
         Samples to calibrate with: of the archive (all, if not given), or random ones (16).
     seed
         Seed of the random inputs.
+    method
+        How the range of a map follows from the calibration data: from the least to the greatest element (minmax), without
+        outliers (percentile), by least Kullback-Leibler divergence (entropy), or by least squared error (mse).
+    percentile
+        Percentile of the elements at which `--method percentile` cuts either end (99.99).
+    per_channel
+        A scale for each output channel of weights; `--per-tensor` is one for each tensor of them.
     unsigned
         Maps as uint8 instead of int8.
+    measure
+        Samples to measure accuracy with: the first of the calibration data (all, if not given); 0: none.
+    alone
+        Run the network once for each layer that alone is in int8, on one sample, and list layers by what that does to the outputs.
+    worst
+        Layers to show, those that hurt most first; 0: all.
     input_shape
         Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     end
@@ -79,18 +96,42 @@ def quantize(
         raise InvalidConfig(
             f"--seed {seed}, --samples {samples}, --out {str(out_file)!r}: accepted: a seed of at least 0, at least 1 sample, a file name"
         )
-    runtime = _onnxruntime()
-    graph = _without_identities(load_network(model, parse_shapes(input_shape), "default"))
+    _check(method, percentile, {"--measure": measure, "--worst": worst})
+    if alone and measure == 0:
+        raise InvalidConfig("--alone, --measure 0: accepted: at least 1 sample to measure with")
+    runtime = onnxruntime()
+    graph = load_network(model, parse_shapes(input_shape), "default")
     note(graph)
     _refuse(graph, model)
-    graph = _ended(graph, end) if end else graph
-    graph = flattened_as_convolutions(shuffles_as_gathers(as_convolutions(graph)))
-    rng = np.random.default_rng(seed)
-    given = [random_inputs(graph, rng) for _ in range(samples or SAMPLES)] if calibration is None else _read(calibration, graph, samples)
-    made = _quantized(runtime, graph, given, unsigned=unsigned, label=model)
+    graph = prepared(graph, end)
+    given = random_samples(graph, samples or SAMPLES, seed) if calibration is None else read_samples(calibration, graph, samples)
+    if measure is not None and measure > len(given):
+        raise InvalidConfig(f"--measure {measure}: there are {len(given)} samples")
+    cut = PERCENTILE if percentile is None else percentile
+    with progress_line() as report:
+        found = distributions(runtime, graph, given, model, count=method != "minmax", report=report)
+        made = quantised(runtime, graph, given, ranges(found, method, cut), QuantizedForm(unsigned, per_channel), model)
+        measured = _measured(runtime, graph, made, given[:measure], model, report, each_alone=alone)
     save(made, out_file)
     before, counts = _weight_bytes(graph), _report(made, out_file, weight_bytes=_weight_bytes(graph))
-    answer(QuantizeAnswer(FileAnswer.of(out_file), counts, before, _weight_bytes(made), calibration is not None))
+    if measured is not None:
+        _show(measured, len(given[:measure]), worst)
+    answer(
+        QuantizeAnswer(
+            FileAnswer.of(out_file),
+            counts,
+            before,
+            _weight_bytes(made),
+            calibrated=calibration is not None,
+            samples=len(given),
+            method=method,
+            percentile=cut if method == "percentile" else None,
+            per_channel=per_channel,
+            measured_samples=0 if measured is None else len(given[:measure]),
+            outputs=() if measured is None else tuple(map(_of_output, measured.outputs)),
+            layers=() if measured is None else _of_layers(measured),
+        )
+    )
     if calibration is None:
         out.print(
             f"[yellow]scales come from {len(given)} random inputs (seed {seed}), not from data: the network's accuracy is lost[/]", soft_wrap=True
@@ -98,12 +139,27 @@ def quantize(
         out.print("[yellow]--calibration x.npz gives real ones[/]")
 
 
-def _onnxruntime() -> Any:
+def _measured(runtime: Any, graph: Graph, made: Graph, samples: Samples, label: str, report: Report, *, each_alone: bool) -> Accuracy | None:
+    """The accuracy of the quantised network; None without samples."""
+    if not samples:
+        return None
     try:
-        import onnxruntime.quantization  # noqa: PLC0415  (optional, and slow to import)
-    except ImportError as error:
-        raise InvalidConfig(f"lfopt quantize needs ONNX Runtime ({error}): pip install 'lfopt[quantize]'") from None
-    return onnxruntime
+        return accuracy(runtime, graph, made, samples, label, report, each_alone=each_alone)
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"{error}; --measure 0 does without its accuracy") from None
+
+
+def _check(method: Method, percentile: float | None, counts: Mapping[str, int | None]) -> None:
+    if percentile is not None and (method != "percentile" or not 50 < percentile <= 100):
+        raise InvalidConfig(f"--percentile {percentile:g}, --method {method}: accepted: above 50, at most 100, with --method percentile")
+    if wrong := [option for option, count in counts.items() if count is not None and count < 0]:
+        raise InvalidConfig(f"{wrong[0]}: found {counts[wrong[0]]}; accepted: a whole number of at least 0")
+
+
+def prepared(graph: Graph, end: Sequence[str] = ()) -> Graph:
+    """A network up to some of its tensors, in terms of what the accelerator does. Raises InvalidConfig for tensors that it does not have."""
+    graph = without_identities(graph)
+    return flattened_as_convolutions(shuffles_as_gathers(as_convolutions(_ended(graph, end) if end else graph)))
 
 
 def _refuse(graph: Graph, label: str) -> None:
@@ -115,7 +171,7 @@ def _refuse(graph: Graph, label: str) -> None:
 
 def _ended(graph: Graph, names: Sequence[str]) -> Graph:
     """The network up to some of its tensors. Raises InvalidConfig."""
-    makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
+    makers = {name for operator in graph.operators for name in operator.outputs if name}
     for name in names:
         if name not in makers:
             close = difflib.get_close_matches(name, makers, 1)
@@ -125,86 +181,6 @@ def _ended(graph: Graph, names: Sequence[str]) -> Graph:
     board.drop_dead()
     inputs = tuple(name for name in graph.inputs if board.readers.get(name))
     return replace(board.finish(), inputs=inputs).without_unused()
-
-
-def _without_identities(graph: Graph) -> Graph:
-    """Without Identity: ONNX Runtime would see another map, of another scale, behind it."""
-    same: dict[str, str] = {}
-    operators: list[Operator] = []
-    for operator in graph.operators:
-        operator = replace(operator, inputs=tuple(same.get(name, name) for name in operator.inputs))
-        if operator.kind == "Identity" and not operator.domain and operator.outputs[0] not in graph.outputs:
-            same[operator.outputs[0]] = operator.inputs[0]
-        else:
-            operators.append(operator)
-    return replace(graph, operators=tuple(operators), tensors={name: t for name, t in graph.tensors.items() if name not in same})
-
-
-def _read(path: Path, graph: Graph, count: int | None) -> Samples:
-    """Samples of an archive: [samples * n, ...] for an input [n, ...]."""
-    found = read_arrays(path)
-    if not isinstance(found, dict):
-        raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
-    parts: dict[str, np.ndarray] = {}
-    for name in graph.inputs:
-        tensor = graph.tensors[name]
-        wanted = f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, {', '.join(map(str, tensor.shape[1:]))}]"
-        label = graph.label(name)
-        if label not in found:
-            raise InvalidConfig(f"{path}: no array {label!r}; it holds {', '.join(map(repr, found)) or 'nothing'}; {wanted}")
-        array = found[label]
-        fits = tensor.shape and array.ndim == len(tensor.shape) and array.shape[1:] == tensor.shape[1:] and array.shape[0] % tensor.shape[0] == 0
-        if not fits or not array.size or array.dtype.kind not in "biuf":
-            raise InvalidConfig(f"{path}: {name!r}: found {array.dtype} {list(array.shape)}; {wanted}")
-        if not np.isfinite(array).all():
-            raise InvalidConfig(f"{path}: {name!r}: holds infinities or NaN")
-        parts[name] = array.astype(tensor.dtype).reshape(-1, *tensor.shape)
-    counts = {name: len(array) for name, array in parts.items()}
-    if len(set(counts.values())) > 1:
-        raise InvalidConfig(f"{path}: the inputs have {counts} samples; accepted: as many of each")
-    return [{name: array[i] for name, array in parts.items()} for i in range(min(next(iter(counts.values())), count or 1 << 62))]
-
-
-def _quantized(runtime: Any, graph: Graph, given: Samples, *, unsigned: bool, label: str) -> Graph:
-    """The network as ONNX Runtime quantises it, read back."""
-    tools = runtime.quantization
-    native = {op.kind for op in graph.operators if spec(op.kind, op.domain).integers not in (FLOAT, TABLE) or op.kind in UNARY}
-    kinds = sorted({*tools.registry.QLinearOpsRegistry, *tools.registry.QDQRegistry, *native})
-    integers = tools.QuantType.QUInt8 if unsigned else tools.QuantType.QInt8
-    with tempfile.TemporaryDirectory() as folder, _silent():
-        path = Path(folder) / "quantised.onnx"
-        how = {"op_types_to_quantize": kinds, "per_channel": True, "activation_type": integers, "weight_type": tools.QuantType.QInt8}
-        try:
-            write_quantized(tools, graph, given, path, **how)
-        except Exception as error:  # whatever ONNX Runtime finds wrong with the network
-            raise UnsupportedModel(f"{label}: ONNX Runtime cannot quantise it: {one_line(error)}") from None
-        return replace(load(path), name=graph.name)
-
-
-def write_quantized(tools: Any, graph: Graph, samples: Samples, path: Path, **how: Any) -> None:
-    """A QDQ file of a network, calibrated on these samples. `tools`: onnxruntime.quantization; `how`: of its quantize_static."""
-    model, left = to_model(graph), iter(samples)
-    model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # BatchNormalization is folded, shapes are inferred
-
-    class Reader(tools.CalibrationDataReader):
-        """Hands out the samples one by one."""
-
-        def get_next(self) -> Mapping[str, np.ndarray] | None:
-            """The next sample; None when there are no more."""
-            return next(left, None)
-
-    tools.quantize_static(model, path, Reader(), quant_format=tools.QuantFormat.QDQ, **how)
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without the advice that ONNX Runtime's tools log."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 def _weight_bytes(graph: Graph) -> int:
@@ -226,10 +202,71 @@ def _report(graph: Graph, path: Path, weight_bytes: int) -> dict[str, int]:
         rows.add_row(how, str(count), ", ".join(kind for kind, _ in kinds[how].most_common(4)) + (", ..." if len(kinds[how]) > 4 else ""))
     out.print(rows)
     note(graph)
-    quantised = sum(count for how, count in counts.items() if how != "not quantised")
+    quantised_operators = sum(count for how, count in counts.items() if how != "not quantised")
     out.print(
-        f"wrote {shown(path)}: {quantised} of {len(graph.operators)} operators on 8-bit maps; "
+        f"wrote {shown(path)}: {quantised_operators} of {len(graph.operators)} operators on 8-bit maps; "
         f"constants {mib(weight_bytes)} MiB before, {mib(_weight_bytes(graph))} MiB now",
         soft_wrap=True,
     )
     return dict(counts)
+
+
+# -- accuracy ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _show(measured: Accuracy, samples: int, count: int) -> None:
+    layers = measured.worst_first
+    alone = any(layer.alone is not None for layer in layers)
+    rows: list[tuple[str, ...]] = []
+    for layer in layers[: count or len(layers)]:
+        figures = (layer.own.decibels, layer.own.by_channel, layer.all.decibels, *(() if layer.alone is None else (layer.alone,)))
+        rows.append((layer.name, layer.kind, *map(_said, figures)))
+    out.print()
+    out.print(f"dB of signal over noise, {samples} samples; of {len(layers)} layers those that hurt most:")
+    out.print(spread(("layer", "kind", "own", "by channel", "all", *(("outputs",) if alone else ())), rows, left=(1,)))
+    out.print("[dim]own: this layer alone in int8; by channel: channels alike; all: all in int8[/]")
+    if alone:
+        out.print("[dim]outputs: the one that has least, with this layer alone in int8, 1 sample[/]")
+    if measured.unmatched:
+        out.print(f"[yellow]not measured: {len(measured.unmatched)} layers that the network in floats does not have[/]", soft_wrap=True)
+    out.print()
+    rows = [
+        (
+            output.name,
+            _said(output.ratio.decibels),
+            f"{output.error_of_range:.2%}",
+            f"{output.same_class:,} of {output.rows:,}" if output.rows else "",
+        )
+        for output in measured.outputs
+    ]
+    out.print(spread(("output", "dB", "largest error of range", "same top-1"), rows))
+
+
+def _said(decibels: float) -> str:
+    """Decibels, in a table.
+
+    >>> _said(31.25), _said(float("inf"))
+    ('31.2', 'exact')
+    """
+    return f"{decibels:.1f}" if isfinite(decibels) else "exact" if decibels > 0 else "no signal"
+
+
+def _figure(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _of_output(output: OutputNoise) -> OutputAccuracy:
+    classes = (output.rows, output.same_class) if output.rows else (None, None)
+    return OutputAccuracy(output.name, _figure(output.ratio.decibels), output.largest_error, _figure(output.error_of_range), *classes)
+
+
+def _of_layers(measured: Accuracy) -> tuple[LayerAccuracy, ...]:
+    return tuple(
+        LayerAccuracy(
+            layer.name,
+            layer.kind,
+            layer.map,
+            *map(_figure, (layer.own.decibels, layer.own.by_channel, layer.all.decibels, inf if layer.alone is None else layer.alone)),
+        )
+        for layer in measured.worst_first
+    )

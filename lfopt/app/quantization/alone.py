@@ -1,0 +1,96 @@
+"""What one layer in int8 does to the outputs of a network that is otherwise in floats: the measure of which layers hurt most.
+
+All layers are in one network, each with its rounded map beside the one in floats; an input says which of them is read rounded. That is a run for
+each layer, of about three times the work of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lfopt.app.pipeline import Report
+from lfopt.app.quantization.layers import Beside, Ratio
+from lfopt.app.quantization.runtime import Maps
+from lfopt.app.quantization.samples import Sample
+from lfopt.ir import Graph, Operator, Tensor
+
+NONE = -1  # no layer is rounded
+
+
+def alone(runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: Report) -> dict[str, float]:
+    """Decibels of the output that has least, by map of the layer that alone is quantised, on one sample. Raises UnsupportedModel."""
+    switched = _Switched(floats, beside)
+    maps = Maps(runtime, switched.graph, switched.graph.outputs, label)
+    exact = maps({**sample, switched.which: np.array(NONE)})
+    found: dict[str, float] = {}
+    for k, name in enumerate(beside.layers):
+        report("layers alone", k / len(beside.layers))
+        made, ratios = maps({**sample, switched.which: np.array(k)}), [Ratio() for _ in exact]
+        for ratio, output in zip(ratios, exact, strict=True):
+            ratio.add(exact[output], made[output])
+        found[name] = min(ratio.decibels for ratio in ratios)
+    return found
+
+
+class _Switched:
+    """The network in floats, in which the map of the layer whose number is the input `which` is rounded."""
+
+    def __init__(self, floats: Graph, beside: Beside) -> None:
+        self.beside = beside
+        self.tensors, self.constants = dict(beside.graph.tensors), dict(beside.graph.constants)
+        self.numbers = {name: k for k, name in enumerate(beside.layers)}
+        self.which = self._add("which", Tensor("", (), "int64"))
+        self.read: dict[str, str] = {}  # what readers of a map in floats read in its place
+        layers = {beside.float_of[name]: name for name in beside.layers}
+        twins = {name: operator for operator in beside.twin_operators for name in operator.outputs if name}
+        operators = [made for name in floats.inputs if name in layers for made in self._switch(layers[name])]
+        emitted = set[str]()
+        for operator in floats.operators:
+            operators.append(replace(operator, inputs=tuple(self.read.get(name, name) for name in operator.inputs)))
+            for name in (layers[made] for made in operator.outputs if made in layers):
+                twin = twins.get(beside.twins.get(name, ""))
+                if twin is not None and twin.name not in emitted:
+                    emitted.add(twin.name)
+                    operators.append(twin)
+                operators += self._switch(name)
+        outputs = tuple(self.read.get(name, name) for name in floats.outputs)
+        self.graph = replace(
+            floats,
+            operators=tuple(operators),
+            tensors=self.tensors,
+            constants=self.constants,
+            inputs=(*floats.inputs, self.which),
+            outputs=outputs,
+            labels={},
+        ).without_unused()
+
+    def _switch(self, name: str) -> Iterator[Operator]:
+        """Q, DQ and the choice between what they make and the map in floats; `name`: of the map in the quantised network."""
+        tensor, floats = self.beside.made.tensors[name], self.beside.float_of[name]
+        assert tensor.quantization is not None
+        scale, zero = (
+            self._constant(name, np.array(tensor.quantization.scale[0], np.float32)),
+            self._constant(name, np.array(tensor.quantization.zero_point[0], tensor.dtype)),
+        )
+        number = self._constant(name, np.array(self.numbers[name], np.int64))
+        held, rounded, chosen = (self._add(name, Tensor("", tensor.shape, dtype)) for dtype in (tensor.dtype, "float32", "float32"))
+        flag = self._add(name, Tensor("", (), "bool"))
+        yield Operator(held, "QuantizeLinear", (self.beside.twins.get(name, floats), scale, zero), (held,))
+        yield Operator(rounded, "DequantizeLinear", (held, scale, zero), (rounded,))
+        yield Operator(flag, "Equal", (self.which, number), (flag,))
+        yield Operator(chosen, "Where", (flag, rounded, floats), (chosen,))
+        self.read[floats] = chosen
+
+    def _constant(self, name: str, value: np.ndarray) -> str:
+        made = self._add(name, Tensor("", value.shape, value.dtype.name))
+        self.constants[made] = value
+        return made
+
+    def _add(self, wanted: str, like: Tensor) -> str:
+        name = self.beside.fresh(wanted)
+        self.tensors[name] = replace(like, name=name)
+        return name
