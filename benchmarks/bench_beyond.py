@@ -25,7 +25,7 @@ from lfopt.ops.flight import in_flight
 from lfopt.planning import GroupCosts, link
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 CASES = (  # network, bytes an element, KiB, megabytes to reach (0: no figure was set)
     ("efficientnet_b3", 2, 256, 36.0),

@@ -36,7 +36,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, dram_at_port
 from lfopt.rewrite.copies import without_copies
 from search.result import Result
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "resnet18", "efficientnet_b0", "efficientnet_b3")
 HEADS = {  # columns, and how wide they are on the screen

@@ -25,7 +25,7 @@ from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, Operator, Plan, PlannedGroup
 from lfopt.isa.tables import Counter
 from lfopt.ops import spec
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 
 def main() -> None:

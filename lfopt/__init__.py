@@ -21,7 +21,7 @@ _PLACES = {
     "lfopt.app.verify": "Verified",
     "lfopt.planning": "Limit",
     "search.result": "Result",
-    "simulator.execute": "Execution",
+    "simulator.interpreter.execute": "Execution",
     "codegen.build": "CannotBuild",
     "codegen.runtime": "CannotRun Compiled",
     "lfopt.app.by_shape": "CompiledByShape",

@@ -348,7 +348,7 @@ from lfopt.ir import (
 )
 from lfopt.planning import Limit as Limit
 from search.result import Result as Result
-from simulator.execute import Execution as Execution
+from simulator.interpreter.execute import Execution as Execution
 
 __version__: str
 __all__ = [

@@ -1,5 +1,1 @@
-"""Independent accounts of a plan: a recount that shares nothing with the planner but the IR and the operator table."""
-
-from simulator.recount import Recount, recount
-
-__all__ = ["Recount", "recount"]
+"""What becomes of a plan: a model of what it costs, an interpreter that carries it out, a recount that believes nothing of it."""

@@ -28,8 +28,8 @@ from lfopt.planning import GroupCosts, Limit, Traffic, masks_of
 from lfopt.planning.modes.tiled import Tiled
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.execute import execute
-from simulator.simulate import simulate
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
 from tests.codegen.checked import run_checked
 from tests.following import follow_all
 

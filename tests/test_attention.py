@@ -15,7 +15,7 @@ from lfopt.ops.flight import attending
 from lfopt.ops.recognise import attentions
 from lfopt.ops.reference import reference
 from lfopt.planning import GIVEN, Draft, GroupCosts, draft
-from simulator.execute import Violation, execute
+from simulator.interpreter.execute import Violation, execute
 from simulator.recount import recount
 from tests.attention_models import Form, attention
 from tests.codegen.test_counted import disagreement

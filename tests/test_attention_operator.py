@@ -16,7 +16,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.recognise import attentions, attentions_in
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.codegen.test_counted import disagreement
 from tests.test_attention import planned

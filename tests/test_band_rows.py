@@ -20,10 +20,10 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, plan_groups, up_to
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.occupancy import occupancy
+from simulator.model.occupancy import occupancy
+from simulator.model.simulate import simulate
 from simulator.recount import Network, recount, rings
 from simulator.recount.groups import weight_bytes
-from simulator.simulate import simulate
 from tests.brute import Oracle
 from tests.strategies import random_bands, random_graph, random_hardware
 from tests.test_one_truth import random_scheme

@@ -24,9 +24,9 @@ from search.copies import search_copies
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 from tests.strategies import random_graph, random_hardware
 from tests.test_one_truth import computable, differing, disagreements, in_integers, planned, random_inputs, random_scheme
 

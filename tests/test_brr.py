@@ -46,7 +46,7 @@ from lfopt.planning.brr import NEVER, Banded, Bands
 from lfopt.planning.optimus import Fused, Optimus, OptimusCosts, paper_bands
 from lfopt.rewrite import simplify
 from search.exact import solve
-from simulator.execute import Machine
+from simulator.interpreter.execute import Machine
 from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware
 

@@ -18,7 +18,7 @@ from lfopt.planning import GroupCosts, link, totals_of
 from lfopt.planning import plan as plan_of
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.strategies import random_gate, random_graph, random_hardware
 from tests.test_one_truth import Values, computable, disagreements, in_integers, planned, random_inputs

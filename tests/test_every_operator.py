@@ -27,7 +27,7 @@ from lfopt.ops.integer import METHODS as INTEGER_METHODS
 from lfopt.ops.traits import Arithmetic, Pattern
 from lfopt.planning import GroupCosts
 from lfopt.planning.commands import SUPPORTED
-from simulator.timing import COMMAND_CYCLES, Accelerator
+from simulator.model.timing import COMMAND_CYCLES, Accelerator
 from tests.conftest import ROOT
 from tests.operators import ARITHMETIC, FAMILIES, OPSET, Case, cases, conv_transpose
 from tests.test_one_truth import in_integers, planned

@@ -16,8 +16,8 @@ from lfopt.ir.listing import listing, parse
 from lfopt.ops import OPAQUE, Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
-from simulator.buffer import Buffer, NotOnChip, Overrun
-from simulator.execute import Violation, execute
+from simulator.interpreter.buffer import Buffer, NotOnChip, Overrun
+from simulator.interpreter.execute import Violation, execute
 from tests.strategies import random_graph, random_hardware
 from tests.test_one_truth import SCHEMES, computable, differing, planned, random_inputs, random_scheme
 from tests.test_tiny import MAP, WEIGHTS, residual_block

@@ -22,9 +22,9 @@ from lfopt.planning.drafts import executable
 from lfopt.planning.gated import Choice, Sizes
 from lfopt.planning.gated_choices import Choices
 from lfopt.planning.modes.gated import Gated
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 from tests.codegen.test_counted import disagreement
 from tests.following import follow
 from tests.rtl.networks import accelerator_hardware

@@ -31,8 +31,8 @@ from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Pl
 from lfopt.planning import GroupCosts, Limit
 from search.result import Result, unfused
 from search.staircase import Stair
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 
 SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 

@@ -17,7 +17,7 @@ from lfopt.ops import bits
 from lfopt.ops.reference import reference
 from lfopt.planning import MODES, NEVER, SCHEMES, GroupCosts, link, totals_of
 from search.exact import solve
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from simulator.recount import modes as recounted
 from simulator.recount import recount
 from tests.attention_models import random_attention

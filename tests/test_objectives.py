@@ -19,7 +19,7 @@ from lfopt.planning import GroupCosts, Limit, Traffic
 from search.exact import solve
 from search.objectives import OBJECTIVES, Caps, Objective, ObjectiveName, optimise
 from search.options import SearchOptions
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 from tests.brute import Oracle
 from tests.strategies import random_graph, random_hardware
 

@@ -51,7 +51,7 @@ from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups
 from search.exact import solve
 from search.options import SearchOptions
 from search.partition import Dice, Partitions
-from simulator.execute import Execution, execute
+from simulator.interpreter.execute import Execution, execute
 from simulator.recount import recount
 from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_mlp, random_reduction, with_weight_buffer
 

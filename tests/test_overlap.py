@@ -13,10 +13,10 @@ from lfopt.ir import Compute, Graph, Hardware, Loop, Node, Operator, Quantizatio
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning.entry import constants_first, entries
-from simulator.execute import execute
-from simulator.parameters import Parameters
-from simulator.simulate import simulate
-from simulator.timing import Accelerator
+from simulator.interpreter.execute import execute
+from simulator.model.parameters import Parameters
+from simulator.model.simulate import simulate
+from simulator.model.timing import Accelerator
 from tests.rtl.networks import random_plan
 
 SEEDS = range(0, 40, 2)  # whose plans nobody has placed yet

@@ -22,9 +22,9 @@ from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
 from lfopt.planning.baselines import layer_by_layer_bytes
 from search.exact import solve
-from simulator.execute import Violation, execute
+from simulator.interpreter.execute import Violation, execute
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 from tests.brute import brute_force
 from tests.test_one_truth import SCHEMES, drawn, planned, random_scheme
 

@@ -47,7 +47,7 @@ from lfopt.ops.table import spec
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of
 from search.exact import solve
-from simulator.execute import Violation, execute
+from simulator.interpreter.execute import Violation, execute
 from simulator.recount import progressions, recount
 from simulator.recount.modes import MODES
 from simulator.recount.needs import RULES

@@ -18,8 +18,8 @@ from lfopt.ops.reference import reference
 from lfopt.planning.addresses import Life, allocate, peak_bytes
 from lfopt.planning.resident import SLOTS, Peak, Resident
 from lfopt.rewrite import simplify
-from simulator.buffer import Overrun
-from simulator.execute import Machine, Violation
+from simulator.interpreter.buffer import Overrun
+from simulator.interpreter.execute import Machine, Violation
 from simulator.recount import Network, count
 from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware

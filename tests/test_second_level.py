@@ -27,9 +27,9 @@ from lfopt.planning.second_level import Candidate, choose
 from lfopt.planning.spared import SCALE, Spared
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.execute import Violation, execute
+from simulator.interpreter.execute import Violation, execute
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 from tests.strategies import random_graph, random_hardware
 from tests.test_one_truth import SCHEMES, differing, drawn, random_scheme
 

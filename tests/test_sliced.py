@@ -24,7 +24,7 @@ from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, to
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.sliced import Way
 from lfopt.rewrite import simplify
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.codegen.test_counted import disagreement
 from tests.strategies import random_block, random_hardware, random_mlp

@@ -14,9 +14,9 @@ from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.ops.reference import reference
 from lfopt.ops.stages import least_parameters, parameter_sizes, parameters, stages
 from lfopt.planning import GroupCosts, memory_map, totals_of
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 from tests.rtl.networks import accelerator_hardware
 from tests.test_one_truth import planned
 

@@ -22,9 +22,9 @@ from lfopt.ops.windows import read_span
 from lfopt.planning import NEVER, GroupCosts, totals_of
 from lfopt.planning.modes.strips import InStrips
 from search.exact import solve
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
 from simulator.recount import recount
-from simulator.simulate import simulate
 from tests.codegen.test_counted import disagreement
 from tests.strategies import random_graph, random_hardware, random_windows
 from tests.test_one_truth import Values, computable, disagreements, in_integers, planned, random_inputs

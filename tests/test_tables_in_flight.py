@@ -14,7 +14,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan, computations
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from simulator.recount import recount
 from tests.rtl.networks import accelerator_hardware
 from tests.test_one_truth import in_integers, random_inputs

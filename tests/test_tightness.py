@@ -43,8 +43,8 @@ from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from simulator.buffer import NotOnChip
-from simulator.execute import Machine, Violation
+from simulator.interpreter.buffer import NotOnChip
+from simulator.interpreter.execute import Machine, Violation
 from tests.strategies import random_bands, random_graph, random_hardware, random_reduction
 from tests.test_one_truth import (
     ACCELERATOR,

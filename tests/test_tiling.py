@@ -28,10 +28,10 @@ from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
 from lfopt.planning.tiles import Tile, Tiles, schedule
 from lfopt.planning.work import CHANNELS, Work, channel_blocks, channel_groups
-from simulator.execute import Machine
-from simulator.occupancy import occupancy
+from simulator.interpreter.execute import Machine
+from simulator.model.occupancy import occupancy
+from simulator.model.timing import Accelerator
 from simulator.recount import Network, count
-from simulator.timing import Accelerator
 from tests.strategies import one_contraction, random_contraction, random_graph, random_reduction
 from tests.test_one_truth import Values, computable, differing, random_inputs
 

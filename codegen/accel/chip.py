@@ -55,7 +55,7 @@ Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the m
 
 
 class Chip:
-    """What lies where. Places come from the plan, and so does the rule by which parts of a row share a slot (see `simulator.buffer`)."""
+    """What lies where. Places come from the plan, and so does the rule by which parts of a row share a slot (see `simulator.interpreter.buffer`)."""
 
     def __init__(self, places: Sequence[Place], lanes: int) -> None:
         self.places, self.lanes = places, lanes

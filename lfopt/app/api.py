@@ -43,9 +43,9 @@ from lfopt.planning import SCHEMES, GroupCosts, Limit, masks_of
 from lfopt.planning import plan as plan_scheme
 from lfopt.rewrite import simplify as simplified
 from search.objectives import ObjectiveName
-from simulator.execute import Execution
-from simulator.execute import execute as run_steps
-from simulator.simulate import simulate as carried_out
+from simulator.interpreter.execute import Execution
+from simulator.interpreter.execute import execute as run_steps
+from simulator.model.simulate import simulate as carried_out
 
 Network = Model | Graph
 File = str | os.PathLike[str]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from lfopt.ir import DoesNotFit, Graph, GroupReport, Hardware, Plan, Report, Role
 from lfopt.ir.names import plural
 from lfopt.planning import GroupCosts, Traffic, masks_of
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 TENSORS = 3  # named for one change
 Change = Literal["merged", "split", "regrouped", "another mode", "other bytes", "other cycles", "only before", "only after"]

@@ -20,7 +20,7 @@ from lfopt.ir import Compute, InvalidConfig, Loop, Node, Step, counted_leaves
 from lfopt.ir.cost import Mode
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
-from simulator.meter import WALKED
+from simulator.model.meter import WALKED
 
 CUTS = 3  # of a link, those of the fewest elements, that are looked at
 

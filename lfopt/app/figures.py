@@ -16,7 +16,7 @@ from lfopt.planning.modes import Made, Way
 from lfopt.planning.outlines import with_parameters
 from lfopt.planning.rules import UNMET
 from lfopt.planning.streaming import Layout
-from simulator.meter import Meter
+from simulator.model.meter import Meter
 
 MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only one
 HARDLY = 1.02  # cycles over the least there can be, from which a way in the same bytes or more is not looked for

@@ -9,7 +9,7 @@ from math import lcm
 from lfopt.ir import Graph, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning.entry import entries
-from simulator.timing import WALKED, Accelerator
+from simulator.model.timing import WALKED, Accelerator
 
 
 def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: False) -> Plan:

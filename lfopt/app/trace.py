@@ -22,8 +22,8 @@ from lfopt.ir.names import span
 from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
-from simulator.occupancy import lives
-from simulator.timing import Accelerator, Ran
+from simulator.model.occupancy import lives
+from simulator.model.timing import Accelerator, Ran
 
 Event = dict[str, Any]
 MOST_EVENTS = 200_000  # about 40 MB

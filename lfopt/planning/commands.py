@@ -1,7 +1,7 @@
 """How a Compute becomes commands of the accelerator: by which operation, in which parts, over which window; and what becomes none.
 
-The cycle model (`simulator.timing`) and the encoder (`codegen.accel`) both go by this. How many lanes, accumulators and columns side by side there
-are, the caller says: a Hardware has them, and for the chip in RTL so has `lfopt.isa.tables`.
+The cycle model (`simulator.model.timing`) and the encoder (`codegen.accel`) both go by this. How many lanes, accumulators and columns side by side
+there are, the caller says: a Hardware has them, and for the chip in RTL so has `lfopt.isa.tables`.
 
 A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command passes over its pixels for every block of
 output channels and

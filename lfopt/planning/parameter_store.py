@@ -1,6 +1,6 @@
 """Where factors and tables of quantised operators lie in their stores beside the buffer.
 
-The cycle model (`simulator.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait for those who use what they overwrite.
+The cycle model (`simulator.model.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait for those who use what they overwrite.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning import plan as plan_scheme
 from search.exact import solve
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 from tests.app.conftest import refused
 from tests.app.test_schema import valid
 from tests.strategies import random_graph

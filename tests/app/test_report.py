@@ -35,8 +35,8 @@ from lfopt.ir.names import plain
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
-from simulator.occupancy import likeness, occupancy, step_at
-from simulator.simulate import simulate
+from simulator.model.occupancy import likeness, occupancy, step_at
+from simulator.model.simulate import simulate
 from tests.frontend.test_origins import block
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \'&\\u003c{{ 7*7 }}'

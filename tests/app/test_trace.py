@@ -18,8 +18,8 @@ from lfopt.app.trace import BUFFER, COMPUTATION, GROUPS, LOADS, STORES, TRACKS, 
 from lfopt.frontend import load
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
-from simulator.simulate import simulate
-from simulator.timing import Accelerator
+from simulator.model.simulate import simulate
+from simulator.model.timing import Accelerator
 from tests.strategies import random_graph
 
 FIELDS = {"M": {"name", "ph", "pid", "tid", "ts", "args"}, "C": {"name", "ph", "pid", "tid", "ts", "args"}}

@@ -21,7 +21,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, draft, total_dram
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from tests.codegen.twice import compiled
 from tests.strategies import one_contraction, with_weight_buffer
 from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme

@@ -31,7 +31,7 @@ from lfopt.zoo.blocks import gate
 from lfopt.zoo.builder import Net
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.execute import execute
+from simulator.interpreter.execute import execute
 from tests.codegen.checked import run_checked
 from tests.codegen.test_emit import _Net
 from tests.codegen.twice import compiled

@@ -13,7 +13,7 @@ from onnx import helper
 
 from lfopt.app.commands.options import chip
 from lfopt.ir import Compute
-from simulator.timing import Accelerator
+from simulator.model.timing import Accelerator
 from tests.test_simulate import conv, network
 
 Shape = tuple[int, ...]

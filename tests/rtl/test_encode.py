@@ -24,7 +24,7 @@ from lfopt.isa.tables import NO_WAIT, Class, Opcode
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, dram_at_port
-from simulator.timing import Accelerator
+from simulator.model.timing import Accelerator
 from tests.rtl.networks import accelerator_hardware, random_plan
 from tests.strategies import one_contraction
 from tests.test_one_truth import in_integers, planned, random_inputs

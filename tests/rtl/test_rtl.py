@@ -33,8 +33,8 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, dram_at_port, total_dram
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.execute import execute
-from simulator.simulate import simulate
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
 from tests.codegen.test_counted import counting
 from tests.rtl.networks import LANES, accelerator_hardware, random_plan
 from tests.test_one_truth import planned

@@ -18,7 +18,7 @@ from lfopt.app.pipeline import find_plan, steps_of
 from lfopt.ir import InvalidConfig
 from lfopt.ir.plan import Proof
 from lfopt.ir.report import Timing
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 MOST = 1 << 62  # of any number of a row
 

@@ -23,7 +23,7 @@ from lfopt.app.sizes import memories, parse_shapes, share_of
 from lfopt.ir import Cost, DoesNotFit, Report
 from lfopt.ir.names import plural, span
 from lfopt.ops import Dataflow
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 REASONS = 8  # why a partition is not legal: lines printed
 

@@ -18,8 +18,8 @@ from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
 from lfopt.app.verify import load_planned
 from lfopt.ir import NO_L2, DramBytes, Plan, store_ends
-from simulator.execute import Execution
-from simulator.execute import execute as run
+from simulator.interpreter.execute import Execution
+from simulator.interpreter.execute import execute as run
 
 CLASSES = ("input", "output", "weight", "parameter", "spill")
 

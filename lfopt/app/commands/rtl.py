@@ -27,7 +27,7 @@ from lfopt.ir import InvalidConfig, LfoptError, Plan, Report
 from lfopt.isa import document
 from lfopt.isa.tables import Counter
 from lfopt.planning import dram_at_port
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 CYCLES = 256  # of which --stall says some
 app = App(name="rtl", help="Run command streams on the accelerator in RTL, and describe its instructions.")

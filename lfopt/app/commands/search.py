@@ -27,7 +27,7 @@ from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
 from search.objectives import Objective, ObjectiveName
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 SHOWN = 5  # groups in each of the two short lists

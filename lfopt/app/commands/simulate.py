@@ -21,7 +21,7 @@ from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, 
 from lfopt.ir.listing import listing
 from lfopt.ir.names import span
 from lfopt.planning import MODES
-from simulator.simulate import simulate as simulated
+from simulator.model.simulate import simulate as simulated
 
 WIDE = 110  # columns from which the lists say more
 NAMED = 4  # groups named for one tensor

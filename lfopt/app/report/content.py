@@ -18,7 +18,7 @@ from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGro
 from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups, masks_of
-from simulator.occupancy import Occupancy, likeness, occupancy, step_at
+from simulator.model.occupancy import Occupancy, likeness, occupancy, step_at
 
 ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
 OUTSIDE = "* every tensor once, whatever fits: outside the space of this plan"

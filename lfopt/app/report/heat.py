@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lfopt.ir import Compute, GroupReport, Hardware, PlannedGroup, counted_leaves, parameters_of, whole
 from lfopt.ops import Dataflow, bits
-from simulator.timing import Accelerator
+from simulator.model.timing import Accelerator
 
 
 def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[GroupReport]) -> list[int]:

@@ -18,7 +18,7 @@ from lfopt.app.sizes import format_size, second_level
 from lfopt.ir import Graph, Plan, Report, SearchRecord
 from lfopt.ir.names import plural
 from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of, recompute_left
-from simulator.simulate import simulate
+from simulator.model.simulate import simulate
 
 WARNINGS = 5  # disagreements that are written out
 

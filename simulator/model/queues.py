@@ -1,6 +1,6 @@
 """Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and when it runs.
 
-`simulator.timing` says what a command takes. Every parameter is a field of `Hardware`.
+`simulator.model.timing` says what a command takes. Every parameter is a field of `Hardware`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, in_line, row_axis
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
-from simulator.parameters import Parameters
+from simulator.model.parameters import Parameters
 
 BEGIN_CYCLES = 4  # from when a command is set up, and may start, until its first pixel is read
 

@@ -1,11 +1,11 @@
 """Cycles of a schedule on the accelerator that a Hardware describes: a model, step by step.
 
 Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the RTL in hw_rtl. Steps become commands,
-which wait in three queues (`simulator.queues`): loads, stores, computations. What they take, in cycles:
+which wait in three queues (`simulator.model.queues`): loads, stores, computations. What they take, in cycles:
 
     transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes, and port_latency before them: hidden by the
                      transfers before it, where transfers_in_flight allows. Loads and stores have a channel each. No less than DRAM takes for it: its
-                     bytes in whole bursts at dram_bytes_per_second, and dram_page_cycles for each page (see `simulator.dram`); of all transfers
+                     bytes in whole bursts at dram_bytes_per_second, and dram_page_cycles for each page (see `simulator.model.dram`); of all transfers
                      of a group, loads and stores together, where dram_bytes_per_second is given
       second level   has a port of its own, of l2_port_bytes in each direction, and answers at once: neither the port to DRAM nor port_latency counts
     computation      becomes commands of at most accumulator_columns pixels each (see `lfopt.planning.commands`). A command passes over its pixels for
@@ -29,7 +29,7 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
     the program    is fetched through the port of loads, instruction_bytes for each step as it is written: those of a loop once. It is fetched ahead
 
     groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or of
-                   the stores of parameters (see `simulator.parameters`), or maps in DRAM that are not stored yet
+                   the stores of parameters (see `simulator.model.parameters`), or maps in DRAM that are not stored yet
 
 Not modelled: conflicts in the banks of the buffer but for weights beside pixels; a store to the second level that waits for loads of what lay there
 before.
@@ -72,8 +72,8 @@ from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
-from simulator.dram import access
-from simulator.queues import Command, Queues, Timeline, latency
+from simulator.model.dram import access
+from simulator.model.queues import Command, Queues, Timeline, latency
 
 WALKED = 50_000  # commands of a plan, or of a group by itself, that are timed one by one: some three seconds
 AHEAD = 48  # computations of a group that are looked at to see how it begins

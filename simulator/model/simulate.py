@@ -1,7 +1,7 @@
 """Carry a plan out on paper: what every group and every tensor moves, and what that costs in cycles and energy.
 
 Bytes have one expression: the sum of `Transfer.bytes` over the steps of a group. Groups without steps contribute the bytes that the plan gives them
-and are marked `by_formula`. Cycles (`simulator.timing`) and energy are a model with the parameters of the plan's hardware.
+and are marked `by_formula`. Cycles (`simulator.model.timing`) and energy are a model with the parameters of the plan's hardware.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.planning import MODES
-from simulator.dram import in_runs
-from simulator.energy import Spending
-from simulator.timing import Accelerator, walked_each
+from simulator.model.dram import in_runs
+from simulator.model.energy import Spending
+from simulator.model.timing import Accelerator, walked_each
 
 MAX_DEPTH = 16  # loops within loops
 MAX_SLOTS = 1 << 24

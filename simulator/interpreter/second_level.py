@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lfopt.ir import Box, DramTensor, Graph, Hardware, row_axis, slices
-from simulator.buffer import NotOnChip, Overrun
+from simulator.interpreter.buffer import NotOnChip, Overrun
 
 NOBODY = -1
 

@@ -1,6 +1,6 @@
 """What a group would take on the chip: DRAM bytes, cycles and energy of its steps, and what no steps could take less than.
 
-For searches: bounds first, for many groups; then the model (`simulator.timing`), for those that may be worth it.
+For searches: bounds first, for many groups; then the model (`simulator.model.timing`), for those that may be worth it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.flight import flight_names
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import contraction
-from simulator.dram import in_runs
-from simulator.energy import Spending
-from simulator.timing import Accelerator
+from simulator.model.dram import in_runs
+from simulator.model.energy import Spending
+from simulator.model.timing import Accelerator
 
 WALKED = 4000  # steps of a group that are timed one by one
 

@@ -47,8 +47,8 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
-from simulator.buffer import Buffer, NotOnChip, Overrun
-from simulator.second_level import SecondLevel
+from simulator.interpreter.buffer import Buffer, NotOnChip, Overrun
+from simulator.interpreter.second_level import SecondLevel
 
 Progress = Callable[[int, int], None]  # groups done, of how many
 
