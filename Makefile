@@ -42,7 +42,7 @@ test-sanitize: $(VENV)/.dev  ## Generated C under sanitizers, 5,000 random netwo
 	$(BIN)/pytest -n 2 -m sanitize
 
 test-rtl-slow: $(VENV)/.dev  ## Whole networks and hundreds of random plans on the accelerator in RTL, thousands of corrupted programs
-	$(BIN)/pytest -n 2 -m slow tests/rtl
+	$(BIN)/pytest -n 2 -m slow tests/hw_rtl
 
 docs: $(VENV)/.dev  ## The documentation: tables from the code, then HTML in build/docs
 	PYTHONPATH=. $(BIN)/python docs/reference.py
@@ -125,7 +125,7 @@ rtl-mutate: $(VENV)/.dev  ## More than a hundred small changes to the SystemVeri
 
 rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders, waits of queues and the memory port, by bounded model checking
 	$(INSTALL) --editable '.[formal]'
-	$(BIN)/pytest tests/rtl/test_formal.py
+	$(BIN)/pytest tests/hw_rtl/test_formal.py
 
 rtl-area: $(VENV)/.dev  ## Cells and longest paths of the accelerator's modules by Yosys, and bytes of its memories: a quarter of an hour
 	$(INSTALL) --editable '.[area]'

@@ -24,8 +24,8 @@ from lfopt.app.streams import run as run_stream
 from lfopt.isa.program import assemble, decode, unrolled
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import Opcode, Operation, Scale
-from tests.rtl.networks import random_plan
-from tests.rtl.test_control import COMPUTED, FAILURES, LIMIT_CYCLES, MEMORY_BYTES, WATCHDOG_CYCLES, WRITABLE, random_program
+from tests.accelerator import random_plan
+from tests.hw_rtl.programs import COMPUTED, FAILURES, LIMIT_CYCLES, MEMORY_BYTES, WATCHDOG_CYCLES, WRITABLE, random_program
 
 POINT = re.compile(r"C '(.*)' (\d+)$")
 DATA = "coverage.dat"

@@ -45,12 +45,12 @@ LINT = "".join(f"// verilator lint_off {name}\n" for name in "DECLFILENAME WIDTH
 ASSIGNED = re.compile(r"(assign \S+\s*= )(.*);", re.DOTALL)
 
 CHECKS = {
-    "programs": ["tests/rtl/test_control.py", "-k", "not lint and not cannot_be and not corrupted"],
-    "exec": ["tests/rtl/test_exec.py"],
-    "corrupted": ["tests/rtl/test_control.py", "-k", "corrupted"],
-    "units": ["tests/rtl/test_cocotb.py", "-k", "not axi"],
-    "system": ["tests/rtl/test_cocotb.py", "-k", "axi"],
-    "plans": ["tests/rtl/test_rtl.py::test_random_plans_on_rtl", "tests/rtl/test_emulator.py"],
+    "programs": ["tests/hw_rtl/test_control.py", "-k", "not lint and not cannot_be and not corrupted"],
+    "exec": ["tests/hw_rtl/test_exec.py"],
+    "corrupted": ["tests/hw_rtl/test_control.py", "-k", "corrupted"],
+    "units": ["tests/hw_rtl/test_cocotb.py", "-k", "not axi"],
+    "system": ["tests/hw_rtl/test_cocotb.py", "-k", "axi"],
+    "plans": ["tests/hw_rtl/test_rtl.py::test_random_plans_on_rtl", "tests/hw_rtl/test_emulator.py"],
 }
 COMPUTES = frozenset("setup ring columns second weights array accumulators drain requantize tables exec".split())
 BUS = frozenset("axi registers".split())

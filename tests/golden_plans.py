@@ -37,7 +37,7 @@ from search.exact import solve
 from search.local import improve
 from search.options import SearchOptions
 from tests.conftest import MODELS, ROOT
-from tests.test_one_truth import in_integers, random_inputs
+from tests.random_plans import in_integers, random_inputs
 
 SCHEMES = ("lbdf", "resident", "brr", "auto")
 BUFFERS = (128, 256, 1024)  # KiB

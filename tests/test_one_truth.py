@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import onnx
@@ -17,285 +16,18 @@ import pytest
 from onnx import TensorProto, helper
 from threadpoolctl import threadpool_limits
 
-from lfopt.app.arrays import with_values
-from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model, load
-from lfopt.ir import (
-    Box,
-    Compute,
-    Cost,
-    Graph,
-    Hardware,
-    Loop,
-    ModelReference,
-    Plan,
-    Quantization,
-    SearchRecord,
-    Tensor,
-    Totals,
-    Transfer,
-    box_shape,
-    dram_bytes,
-    parameters_of,
-    row_axis,
-    row_count,
-    store_ends,
-    unfold,
-)
+from lfopt.ir import Compute, Cost, Graph, Hardware, Loop, Plan, store_ends, unfold
 from lfopt.ir.listing import listing, parse
-from lfopt.ops import Call, Dataflow, Tiling, row_of, spec
-from lfopt.ops.fixed_point import quantized
 from lfopt.ops.reference import reference
-from lfopt.planning import SCHEMES as SCHEME_ROWS
-from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram
+from lfopt.planning import GroupCosts, Traffic, total_dram
 from search.exact import solve
 from search.options import SearchOptions
-from search.partition import Dice, Partitions
-from simulator.interpreter.execute import Execution, execute
+from simulator.interpreter.execute import execute
 from simulator.recount import recount
-from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_mlp, random_reduction, with_weight_buffer
-
-SCHEMES = tuple(SCHEME_ROWS)
-Values = Mapping[str, np.ndarray]
-
-
-# -- plans ---------------------------------------------------------------------------------------------------------------------------------
-
-
-def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
-    """Connected, convex groups with an acyclic quotient that may run, drawn at random, in an executable order."""
-    partitions = Partitions(costs)
-    return partitions.in_order(partitions.draw(Dice((seed, 1))))
-
-
-def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = None) -> Plan:
-    """The plan of these groups."""
-    made = plan_groups(costs, groups, bands)
-    assert isinstance(made, tuple), made
-    return Plan(
-        ModelReference(costs.dataflow.graph.name, "0" * 64, "simplified.onnx"),
-        costs.hardware,
-        costs.scheme,
-        costs.traffic.value,
-        costs.epilogue,
-        memory_map(costs, made),
-        made,
-        Totals(total_dram(made).total, 0, 0, 0, 0, 0.0, "none"),
-        SearchRecord("random", 0, 0, 0, 0.0),
-        costs.max_recompute,
-    )
-
-
-def computable(graph: Graph) -> Graph:
-    """The graph with operators that nothing defines replaced by ReverseSequence, which lfopt does not know either but can compute."""
-    operators, tensors, constants = list(graph.operators), dict(graph.tensors), dict(graph.constants)
-    for k, op in enumerate(operators):
-        if op.domain:
-            name, shape = f"lengths of {op.name}", graph.shape(op.inputs[0])
-            tensors[name] = Tensor(name, shape[:1], "int64")
-            constants[name] = np.full(shape[:1], shape[1], np.int64)
-            operators[k] = replace(op, kind="ReverseSequence", domain="", inputs=(*op.inputs, name), attributes={"batch_axis": 0, "time_axis": 1})
-    return replace(graph, operators=tuple(operators), tensors=tensors, constants=constants)
-
-
-def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    return {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
-
-
-# -- what must agree -----------------------------------------------------------------------------------------------------------------------
-
-
-def planned_need(costs: GroupCosts, mask: int, price: Cost, band_rows: int) -> int:
-    """F_beta of the group as it is planned: slices are as wide as fit, and in mode lbdf bands may have several rows."""
-    return costs.modes[price.mode].schedule(mask, costs.hardware.buffer_bytes, band_rows).buffer_bytes
-
-
-def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: Execution, wanted: Values) -> list[str]:
-    """Where prediction, plan and execution differ; where outputs are not those of the reference."""
-    found: list[str] = []
-    for mask, group, counted in zip(groups, plan.groups, done.groups, strict=True):
-        what = f"group {group.id} ({group.mode}): "
-        price = costs.evaluate(mask)
-        assert isinstance(price, Cost)
-        if price.dram_bytes != group.dram.total:
-            found.append(f"{what}the search was told {price.dram_bytes} bytes, the plan says {group.dram.total}")
-        if counted.by_formula:
-            assert group.unexecutable, f"{what}no steps, and no reason why"
-            continue
-        if dram_bytes(group.steps) != group.dram:
-            found.append(f"{what}steps move {dram_bytes(group.steps)}, the plan says {group.dram}")
-        if counted.dram != group.dram:
-            found.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
-        needed = planned_need(costs, mask, price, group.band_rows)
-        if not counted.peak_bytes == group.allocated_bytes == needed:
-            found.append(f"{what}peak {counted.peak_bytes}, plan {group.allocated_bytes}, F_beta {needed}")
-        fixed = group.mode not in ("resident", "brr", "sliced", "gated") and (group.mode != "lbdf" or group.band_rows == 1)
-        if fixed and needed != price.buffer_bytes:
-            found.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")
-        if group.mode == "lbdf" and counted.touched_bytes != needed:
-            found.append(f"{what}touched {counted.touched_bytes}, rings and weights {needed}")
-        if counted.peak_bytes >= plan.hardware.buffer_bytes:
-            found.append(f"{what}peak {counted.peak_bytes} of {plan.hardware.buffer_bytes}")
-    return found + misplaced(costs.dataflow.graph, plan, done) + differing(done.outputs, wanted)
-
-
-def differing(outputs: Values, wanted: Values) -> list[str]:
-    """Outputs that are not the same: floats within 1e-4 of the largest value, where that is finite; all else exactly."""
-    found: list[str] = []
-    for name, value in wanted.items():
-        got = outputs[name]
-        if got.dtype != value.dtype or got.shape != value.shape:
-            found.append(f"output {name!r}: {got.dtype} {got.shape}, wanted {value.dtype} {value.shape}")
-        elif value.dtype.kind != "f":
-            if not np.array_equal(got, value):
-                found.append(f"output {name!r}: {int((got != value).sum())} of {value.size} elements differ")
-        elif np.isfinite(got[~(finite := np.isfinite(value))]).any():  # which infinity, or none, depends on the order of sums
-            found.append(f"output {name!r}: finite where it overflows")
-        elif not np.allclose(got[finite], value[finite], rtol=1e-4, atol=1e-4 * np.abs(value[finite]).max(initial=0)):
-            found.append(f"output {name!r}: differs by {np.nanmax(np.abs(got - value))}")
-    return found
-
-
-def roots(graph: Graph) -> dict[str, str]:
-    """The map behind every tensor that is a map or a view of one."""
-    real = {op.name for op in Dataflow.of(graph).operators}
-    found = {name: name for name in graph.inputs}
-    for op in graph.operators:
-        for name in op.outputs:
-            found[name] = name if op.name in real else found.get(op.inputs[0], name)
-    return found
-
-
-def full_rows(box: Box, shape: tuple[int, ...]) -> bool:
-    """Whether the box is made of whole rows."""
-    return all(axis == row_axis(shape) or span == (0, extent) for axis, (span, extent) in enumerate(zip(box, shape, strict=True)))
-
-
-def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
-    """Where the DRAM map does not hold what was moved."""
-    found: list[str] = []
-    root, memory = roots(graph), {entry.name: entry for entry in plan.memory}
-    ranges = sorted((entry.address, entry.address + entry.rows * entry.row_bytes, entry.name) for entry in plan.memory)
-    found += [f"{a[2]!r} and {b[2]!r} overlap in DRAM" for a, b in pairwise(ranges) if b[0] < a[1]]
-    found += [f"{entry.name!r} is listed twice" for entry in plan.memory if memory[entry.name] is not entry]
-    if (moved := sum(done.loaded.values()) + sum(done.stored.values())) != done.dram.total:
-        found.append(f"{moved} bytes by tensor, {done.dram.total} by class")
-    if absent := (done.loaded.keys() | done.stored.keys()) - memory.keys():
-        return [*found, f"{sorted(absent)} were moved and have no place in DRAM"]
-    parameters = {parameters_of(node) for group in plan.groups for node in group.nodes}
-    for name in done.loaded:
-        wanted = ("weight",) if name in graph.constants else ("parameter",) if name in parameters else ("input", "output", "map")
-        if memory[name].role not in wanted:
-            found.append(f"{name!r} is a {memory[name].role}")
-    found += [f"{name!r} was stored, and is a {memory[name].role}" for name in done.stored if memory[name].role not in ("output", "map")]
-    ran = [group for group, counted in zip(plan.groups, done.groups, strict=True) if not counted.by_formula]
-    for group in ran:
-        for step in {step for step in unfold(group.steps) if isinstance(step, Transfer) and not step.gather}:
-            if step.kind == "parameter":
-                if step.bytes != memory[parameters_of(step.tensor)].row_bytes:
-                    found.append(f"parameters of {step.tensor!r}: {step.bytes} bytes are moved")
-                continue
-            name = root.get(step.tensor, step.tensor)
-            shape, entry = graph.shape(name), memory[name]
-            if name in graph.constants:
-                sizes = [
-                    tuple(plan.hardware.constant_bytes(int(np.prod(extents)), bias=bias) for extents in (shape, box_shape(step.box)))
-                    for bias in (False, True)
-                ]
-                if (entry.rows * entry.row_bytes, step.bytes) not in sizes:
-                    found.append(f"{name!r}: {step.box} moves {step.bytes} bytes, all of it are {entry.rows * entry.row_bytes}")
-            elif row_count(shape) != entry.rows or step.row_bytes > entry.row_bytes and name == step.tensor:
-                found.append(f"{name!r}: {row_count(shape)} rows of at least {step.row_bytes} bytes, in DRAM {entry.rows} of {entry.row_bytes}")
-            elif name == step.tensor and full_rows(step.box, shape) and step.row_bytes != entry.row_bytes:
-                found.append(f"{name!r}: rows of {step.row_bytes} bytes are moved, in DRAM they have {entry.row_bytes}")
-    aligned = plan.hardware.dram_row_align == 1
-    for name, entry in memory.items():
-        size = entry.rows * entry.row_bytes
-        stores = sum(name in group.outputs for group in ran)
-        if stores and (done.stored.get(name, 0) != size if aligned else done.stored.get(name, 0) < size):
-            found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
-        readers = [group for group in ran if name in group.inputs]
-        once = aligned or all(group.mode == "lbdf" for group in readers)
-        moved_again = ("attention", "tiled", "strips", "sliced", "gated", "chained")
-        once = once and entry.role not in ("weight", "parameter") and all(group.mode not in moved_again for group in readers)
-        once = once and not any(name in (*group.spilled, *(group.outputs if group.mode == "chained" else ())) for group in ran)
-        if once and done.loaded.get(name, 0) != size * len(readers):
-            found.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
-    return found
-
-
-# -- quantised graphs ----------------------------------------------------------------------------------------------------------------------
-
-
-def in_integers(graph: Graph, inputs: Values, rng: np.random.Generator) -> tuple[Graph, dict[str, np.ndarray]]:
-    """The graph with every map of real numbers in int8, weights in int8 (some with a scale per channel), biases in int32; and its inputs so.
-
-    Scales are those of what the graph computes on these inputs.
-    """
-    real = {**inputs, **reference(graph, inputs, everything=True)}
-    tensors, constants = dict(graph.tensors), dict(graph.constants)
-    flow = Dataflow.of(graph)
-    for name in graph.inputs:
-        tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
-    made = {op.name for op in flow.operators}
-    for op in graph.operators:
-        for name in filter(None, op.outputs):
-            if op.name in made:
-                tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
-            else:  # a view
-                source = tensors[op.inputs[0]]
-                tensors[name] = replace(graph.tensors[name], dtype=source.dtype, quantization=source.quantization)
-    readers = Counter(name for op in graph.operators for name in op.inputs)
-    biases: list[tuple[Call, str]] = []
-    for call in flow.calls:
-        for index, name in enumerate(call.operator.inputs):
-            value = graph.constants.get(name)
-            if value is None or value.dtype.kind != "f" or index in spec(call.operator.kind).parameters or tensors[name].quantization:
-                continue
-            if row_of(call).tiling is Tiling.CONTRACT and index == 2 and readers[name] == 1:
-                biases.append((call, name))
-                continue
-            axis = _channel_axis(call) if index == 1 and readers[name] == 1 and rng.random() < 0.5 else None
-            tensors[name], constants[name] = _weights(graph.tensors[name], value, axis)
-    for call, name in biases:  # in units of the sums, as QDQ has it
-        x, w = (tensors[n].quantization for n in call.operator.inputs[:2])
-        assert x is not None
-        assert w is not None
-        channels = np.array(w.scale if w.axis is not None else w.scale * graph.shape(name)[0]) * x.scale[0]
-        if len(channels) != graph.shape(name)[0]:  # one scale per channel of a group
-            channels = np.tile(channels, graph.shape(name)[0] // len(channels))
-        by = Quantization(tuple(channels.tolist()), (0,) * len(channels), 0)
-        value = graph.constants[name]
-        assert value is not None
-        tensors[name] = replace(graph.tensors[name], dtype="int32", quantization=by)
-        constants[name] = np.rint(value / channels).astype(np.int32)
-    stored = {name: quantized(value, tensors[name].quantization, "int8") for name, value in inputs.items()}  # type: ignore[arg-type]
-    return replace(graph, tensors=tensors, constants=constants), stored
-
-
-def _in_bytes(tensor: Tensor, real: np.ndarray, rng: np.random.Generator) -> Tensor:
-    if real.dtype.kind != "f":
-        return tensor
-    low, high = min(float(real.min()), 0.0), max(float(real.max()), 1e-3)
-    scale = (high - low) / 255
-    zero_point = int(np.clip(round(-128 - low / scale), -128, 127)) if rng.random() < 0.7 else int(rng.integers(-3, 4))
-    return replace(tensor, dtype="int8", quantization=Quantization((scale,), (zero_point,)))
-
-
-def _channel_axis(call: Call) -> int | None:
-    if call.operator.kind == "Conv":
-        return 0
-    if call.operator.kind == "ConvTranspose":
-        return 1
-    return len(call.shape(1)) - 1 if call.operator.kind in ("Gemm", "MatMul") and not call.attribute("transB", 0) else None
-
-
-def _weights(tensor: Tensor, value: np.ndarray, axis: int | None) -> tuple[Tensor, np.ndarray]:
-    others = tuple(a for a in range(value.ndim) if a != axis)
-    scales = np.maximum(np.abs(value).max(axis=None if axis is None else others), 1e-3).reshape(-1) / 127
-    by = Quantization(tuple(scales.tolist()), (0,) * len(scales), axis)
-    return replace(tensor, dtype="int8", quantization=by), quantized(value, by, "int8")
-
+from tests.agreement import disagreements
+from tests.random_plans import ACCELERATOR, SCHEMES, computable, drawn, in_integers, planned, random_inputs, random_scheme, real_network
+from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction, with_weight_buffer
 
 # -- random graphs -------------------------------------------------------------------------------------------------------------------------
 
@@ -320,15 +52,6 @@ class Tally:
 
     def share_too_small(self, *, roomy: bool) -> float:
         return self.too_small[roomy] / max(self.roomy[roomy], 1)
-
-
-def drawn(rng: np.random.Generator, *, integers: bool = False, linear: bool = False) -> tuple[Graph, Hardware, dict[str, np.ndarray]]:
-    """A random network, a chip for it, and its inputs; in float32 or in int8. `linear`: two linear layers, plain or gated."""
-    graph = random_mlp(rng) if linear else computable(random_graph(rng, int(rng.integers(1, 10))))
-    hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
-    if integers:
-        graph, inputs = in_integers(graph, inputs, rng)
-    return graph, hardware, inputs
 
 
 def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, linear: bool = False) -> list[str]:
@@ -521,13 +244,6 @@ def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: str) -> 
 
 
 # -- real networks -------------------------------------------------------------------------------------------------------------------------
-
-ACCELERATOR = Hardware(64 * 1024, dram_row_align=16, channel_align=16)
-
-
-def real_network(model: str, inputs: dict[str, tuple[int, ...]]) -> Graph:
-    """A network with weights drawn at random where it has none."""
-    return with_values(load_network(model, inputs, "default"), model, np.random.default_rng(0))
 
 
 def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> None:

@@ -30,7 +30,7 @@ from lfopt.ir import Hardware, InvalidConfig, LfoptError, MissingValues
 from lfopt.ir.cpu import CpuGroup, CpuSchedule, CpuSection
 from lfopt.ops import Dataflow
 from tests.app.conftest import refused
-from tests.app.test_execute_command import small_network
+from tests.app.small_network import small_network
 from tests.codegen.twice import SHAPE, twice
 from tests.conftest import ROOT
 

@@ -10,7 +10,7 @@ import lfopt
 from lfopt.app.comparison import compare
 from lfopt.app.report.versus import page_of_both
 from lfopt.app.results import Planned
-from tests.app.test_report import Tags, hostile_model
+from tests.app.pages import Tags, hostile_model
 
 KIB = 1024
 MODEL = "zoo:squeezenet1_1"

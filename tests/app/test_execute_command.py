@@ -10,44 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
 
 from lfopt.app.config import Config
 from lfopt.app.pipeline import run as search
 from lfopt.ir import Hardware
 from tests.app.conftest import refused
+from tests.app.small_network import SHAPE, small_network
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
-SHAPE = (1, 3, 24, 24)
-
-
-def small_network(path: Path, *, weights: bool = True, output: str = "scores") -> Path:
-    """conv, relu, pool, conv, global pool, gemm: 24 x 24 pixels to 5 scores."""
-    rng = np.random.default_rng(0)
-    shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "w3": (16, 5)}
-    constants = [onnx.numpy_helper.from_array((rng.standard_normal(shape) / 4).astype(np.float32), name) for name, shape in shapes.items()]
-    nodes = [
-        helper.make_node("Conv", ["image", "w1", "b1"], ["a"], "conv1", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["a"], ["b"], "relu"),
-        helper.make_node("MaxPool", ["b"], ["c"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Conv", ["c", "w2"], ["d"], "conv2", pads=[1, 1, 1, 1], strides=[2, 2]),
-        helper.make_node("GlobalAveragePool", ["d"], ["e"], "average"),
-        helper.make_node("Flatten", ["e"], ["f"], "flatten"),
-        helper.make_node("Gemm", ["f", "w3"], [output], "classify"),
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("image", SHAPE), (output, (1, 5)))]
-    model = helper.make_model(
-        helper.make_graph(nodes, "small", ends[:1], ends[1:], constants), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
-    )
-    if not weights:  # as a file whose weights lie beside it, and are gone
-        for tensor in model.graph.initializer:
-            onnx.external_data_helper.set_external_data(tensor, "gone.bin")
-            tensor.ClearField("raw_data")
-    onnx.save(model, path)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from lfopt.app.screen import out
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware, Origin
 from lfopt.rewrite.simplify import simplify
-from tests.frontend.test_origins import block
+from tests.frontend.exported import block
 
 
 def test_generated_c_says_where_groups_are_from() -> None:

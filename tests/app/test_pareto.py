@@ -16,7 +16,7 @@ import lfopt
 from lfopt.app import front as computed
 from lfopt.app.front_files import COLUMNS, as_data, as_svg
 from lfopt.app.report.front import page_of
-from tests.app.test_report import HOSTILE, Tags, hostile_model
+from tests.app.pages import HOSTILE, Tags, hostile_model
 
 MODEL = "zoo:fsrcnn"
 SMALL = ("--input-shape", "image=1,1,12,16", "--hardware", "accelerator_256k.yaml", "--budget", "10")

@@ -6,9 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,10 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explainers.graph import links
-from lfopt.app.config import Config
 from lfopt.app.explain import explainers
-from lfopt.app.files import read_plan
-from lfopt.app.pipeline import run
 from lfopt.app.report.colours import colours
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import cuts
@@ -29,27 +24,15 @@ from lfopt.app.report.layout import BEND, LANE, WIDTH, draw
 from lfopt.app.report.pictures import pictures
 from lfopt.app.report.summary import page_of
 from lfopt.app.report.sweep import own_stair, sweep
-from lfopt.frontend import load
 from lfopt.ir import Compute, DramBytes, Graph, Hardware, Loop, Operator, Place, PlannedGroup, Tensor, Transfer, step_count, unfold
 from lfopt.ir.names import plain
 from lfopt.ops import Dataflow, bits
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import GroupCosts
 from search.exact import solve
 from simulator.model.occupancy import likeness, occupancy, step_at
 from simulator.model.simulate import simulate
-from tests.frontend.test_origins import block
-
-HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \'&\\u003c{{ 7*7 }}'
-
-
-def made(model: str, buffer_bytes: int, folder: Path) -> SimpleNamespace:
-    """A plan on disk with everything that a page is made of."""
-    run(Config(model=model, hardware=Hardware(buffer_bytes=buffer_bytes)), folder)
-    plan, graph = read_plan(folder), load(folder / "simplified.onnx")
-    costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
-    index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
-    masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
-    return SimpleNamespace(folder=folder, plan=plan, graph=graph, costs=costs, masks=masks)
+from tests.app.pages import HOSTILE, Tags, hostile_model, made
+from tests.frontend.exported import block
 
 
 @pytest.fixture(scope="module")
@@ -60,35 +43,6 @@ def squeezenet(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(squeezenet):
     return page_of(squeezenet.plan, squeezenet.graph, 0.5)
-
-
-def hostile_model(path: Path) -> None:
-    """Three operators, and names that try to leave the text."""
-    shape = [1, 4, 8, 8]
-    names = [HOSTILE, f"a{HOSTILE}", f"b{HOSTILE}"]
-    tensors = ["x" + HOSTILE, "u" + HOSTILE, "v" + HOSTILE, "y" + HOSTILE]
-    nodes = [onnx.helper.make_node(kind, [tensors[k]], [tensors[k + 1]], names[k]) for k, kind in enumerate(("Relu", "Sigmoid", "Tanh"))]
-    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in (tensors[0], tensors[-1])]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:]), opset_imports=[onnx.helper.make_opsetid("", 18)]), path)
-
-
-class Tags(HTMLParser):
-    """Elements of a page, and the text inside scripts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_data(self, data):
-        if self.found and self.found[-1][0] == "script":
-            self.scripts[-1] += data
 
 
 # -- the page ------------------------------------------------------------------------------------------------------------------------------

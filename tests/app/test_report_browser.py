@@ -9,7 +9,7 @@ import pytest
 
 from lfopt.app.report.summary import page_of
 from tests.app.browser import Browser, chromium
-from tests.app.test_report import hostile_model, made
+from tests.app.pages import hostile_model, made
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium at hand (Debian: apt-get install chromium)")
 

@@ -25,9 +25,9 @@ from lfopt.planning import GroupCosts, up_to
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.recount.threads import recount_threads
-from tests.codegen.test_emit import _Net
+from tests.codegen.random_networks import _Net
+from tests.random_plans import SCHEMES, computable, planned, random_inputs, random_scheme
 from tests.strategies import random_bands, random_graph, random_hardware
-from tests.test_one_truth import SCHEMES, computable, planned, random_inputs, random_scheme
 
 FOLDER = Path(__file__).with_name("many")
 STRICT = ("-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror")  # and, for C99, -pedantic

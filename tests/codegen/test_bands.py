@@ -15,7 +15,7 @@ from lfopt.planning import GroupCosts, Propose, up_to
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.recount import recount
-from tests.codegen.test_emit import KIB, RUNS_HERE, _Net, agrees
+from tests.codegen.random_networks import KIB, RUNS_HERE, _Net, agrees
 from tests.strategies import random_bands
 
 

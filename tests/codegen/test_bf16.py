@@ -22,7 +22,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from tests.codegen.test_integer import quantised
+from tests.codegen.quantised import quantised
 from tests.codegen.twice import compiled
 from tests.qdq_models import zoo_network
 

@@ -11,42 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.build import Built, build, find_compiler, write_source
 from codegen.emit import emit_c
-from codegen.runtime import CannotRun, Compiled
-from codegen.source import CSource, Unsupported
+from codegen.runtime import CannotRun
+from codegen.source import Unsupported
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Graph, Hardware, L2Bytes, Loop, Node, Plan, Transfer
+from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Transfer
 from lfopt.ops.reference import reference
 from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, draft, total_dram
 from search.exact import solve
 from search.options import SearchOptions
-from simulator.interpreter.execute import execute
+from tests.agreement import differing
+from tests.codegen.counting import built, counting, disagreement
 from tests.codegen.twice import compiled
+from tests.random_plans import SCHEMES, drawn, planned, random_inputs, random_scheme
 from tests.strategies import one_contraction, with_weight_buffer
-from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme
-
-QUICK = ("-O0", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror")
-
-
-def built(source: CSource, folder: Path, *flags: str) -> Built:
-    code = replace(source, flags=(*source.flags, *flags))
-    write_source(code, folder)
-    return build(code, folder, find_compiler())
-
-
-def counting(plan: Plan, graph: Graph, folder: Path, *flags: str) -> Compiled:
-    source = emit_c(plan, graph, "c99", count=True)
-    return compiled(replace(source, flags=(*source.flags, *(flags or QUICK))), folder)
-
-
-def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list[str]:
-    """Where the C differs from prediction, execution and reference."""
-    outputs, *counted = counting(plan, graph, folder).count(inputs)
-    executed = execute(plan, graph, inputs)
-    ran, planned = [executed.dram, executed.l2], [total_dram(plan.groups), sum((group.l2 for group in plan.groups), L2Bytes())]
-    found = [] if counted == ran == planned else [f"counted {counted}, executed {ran}, planned {planned}"]
-    return found + differing(outputs, reference(graph, inputs))
 
 
 def run_random(seeds: range, folder: Path, *, integers: bool = False, split: bool = False) -> Counter[str]:

@@ -17,8 +17,8 @@ from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from tests.codegen.many import STRICT, Case, build, drawn, run, wrong
-from tests.codegen.test_emit import TOLERANCE, planned
-from tests.codegen.test_integer import feeds, quantised
+from tests.codegen.quantised import feeds, quantised
+from tests.codegen.random_networks import TOLERANCE, planned
 from tests.qdq_models import zoo_network
 
 

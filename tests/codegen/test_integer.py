@@ -33,10 +33,11 @@ from search.exact import solve
 from search.options import SearchOptions
 from simulator.interpreter.execute import execute
 from tests.codegen.checked import run_checked
-from tests.codegen.test_emit import _Net
+from tests.codegen.quantised import feeds, quantised
+from tests.codegen.random_networks import _Net
 from tests.codegen.twice import compiled
 from tests.qdq_models import quantise, zoo_network
-from tests.test_integer import EVERY_FAMILY, drawn
+from tests.quantised_operators import EVERY_FAMILY, drawn
 
 KIB = 1024
 CHIP = Hardware(64 * KIB, element_bytes=1, weight_bytes=1, bias_bytes=4)
@@ -52,18 +53,6 @@ def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), replace(CHIP, buffer_bytes=kib * KIB), scheme=scheme)  # pyright: ignore[reportArgumentType]
     found = solve(costs, SearchOptions(time_limit=10))
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
-
-
-def feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    """Any integers that the inputs' types hold; normal floats."""
-    rng = np.random.default_rng(seed)
-
-    def one(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        if np.dtype(dtype).kind == "f":
-            return rng.standard_normal(shape).astype(dtype)
-        return rng.integers(np.iinfo(dtype).min, int(np.iinfo(dtype).max) + 1, shape).astype(dtype)
-
-    return {name: one(graph.tensors[name].dtype, graph.shape(name)) for name in graph.inputs}
 
 
 def built(source: CSource, folder: Path) -> Compiled:
@@ -121,12 +110,6 @@ def test_many_operators_give_the_bits_of_the_reference(name: str, tmp_path: Path
 
 
 # -- networks --------------------------------------------------------------------------------------------------------------------------------
-
-
-def quantised(graph: Graph, folder: Path, seed: int = 0, dtype: str = "int8") -> Graph:
-    """The network as ONNX Runtime quantises it, all of it that it can."""
-    kinds = sorted({operator.kind for operator in graph.operators})
-    return from_model(quantise(graph, folder / "q.onnx", np.random.default_rng(seed), dtype, op_types_to_quantize=kinds))
 
 
 @pytest.mark.parametrize("seed", range(12))

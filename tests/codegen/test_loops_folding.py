@@ -15,7 +15,7 @@ from codegen.loops import reducing
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.ir import Hardware
 from tests.codegen.checked import run_checked
-from tests.codegen.test_loops import Constant, Net, Operand, agrees, expected, fixed, same, types_of
+from tests.codegen.single_operators import Constant, Net, Operand, agrees, expected, fixed, same, types_of
 
 FLOATS = ("float32", "float64")
 

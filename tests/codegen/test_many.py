@@ -10,8 +10,8 @@ import pytest
 
 from codegen.elements import ElementName
 from tests.codegen.many import tried
+from tests.codegen.random_networks import RUNS_HERE
 from tests.codegen.test_bf16 import here
-from tests.codegen.test_emit import RUNS_HERE
 
 pytestmark = [pytest.mark.sanitize, pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")]
 PARTS, EACH = 100, 50  # 5,000 networks: about an hour on two cores

@@ -19,7 +19,7 @@ import pytest
 from codegen.emit import emit_c
 from codegen.runtime import CannotRun, Compiled
 from codegen.source import CSource
-from tests.codegen.test_shares import NETS, fused
+from tests.codegen.shared import NETS, fused
 from tests.codegen.twice import compiled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")

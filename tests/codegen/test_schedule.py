@@ -13,7 +13,7 @@ from lfopt.ir import InvalidPlan
 from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuLoop, CpuNode, CpuSchedule, CpuSection, cpu_calls
 from lfopt.ir.cpu_listing import parse_cpu
 from simulator.recount.threads import recount_threads
-from tests.codegen.test_shares import NETS, Net, fused
+from tests.codegen.shared import NETS, Net, fused
 
 
 def every(nodes: Sequence[CpuNode], kind: type, change: object) -> Iterator[tuple[CpuNode, ...]]:

@@ -27,7 +27,7 @@ from codegen.target import TARGETS, target
 from codegen.writer import Writer
 from lfopt.frontend import from_model
 from lfopt.ops import Dataflow
-from tests.codegen.test_emit import RUNS_HERE
+from tests.codegen.random_networks import RUNS_HERE
 
 TOLERANCE = {2: 1e-6, 4: 4e-6}  # of the largest result
 STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")

@@ -22,7 +22,7 @@ from lfopt.ir import Graph, Plan, Tensor
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from tests.codegen.checked import run_checked
-from tests.codegen.test_transformer import SCHEMES, Net, drawn_inputs, planned
+from tests.codegen.transformers import SCHEMES, Net, drawn_inputs, planned
 from tests.codegen.twice import compiled
 
 TOLERANCE = 2e-5  # of the largest output

@@ -1,6 +1,6 @@
 """Damaged models, and what loading them may do: give a Graph, or one line of LfoptError; never another exception, a crash, a hang or gigabytes.
 
-python tests/frontend/fuzz.py FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went wrong
+python -m tests.frontend.fuzz FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went wrong
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WORDS = (
 @cache
 def seeds() -> list[bytes]:
     """Models to damage: every small form, and real networks that are small enough."""
-    from small_models import extra_forms, legacy_forms
+    from tests.frontend.small_models import extra_forms, legacy_forms
 
     models = [m for _, m in legacy_forms()] + [m for _, m in extra_forms()]
     files = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
@@ -220,7 +220,6 @@ def _child(cases: Sequence[int], folder: Path, make: Callable[[int], bytes], out
 if __name__ == "__main__":
     import tempfile
 
-    sys.path.insert(0, str(Path(__file__).parents[2]))
     first, count = int(sys.argv[1]), int(sys.argv[2])
     with tempfile.TemporaryDirectory() as scratch:
         for start in range(first, first + count, 2000):

@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.helper import make_function, make_graph, make_node, make_opsetid, make_tensor_sequence_value_info, make_tensor_value_info
-from oracle import assert_close, run
-from small_models import build, floats, ints
 
 from lfopt.frontend import from_model
 from lfopt.ops.reference import reference
+from tests.frontend.oracle import assert_close, run
+from tests.frontend.small_models import build, floats, ints
 
 X = {"x": (2, 3)}
 TRUE = np.ones((), bool)

@@ -3,11 +3,11 @@
 import numpy as np
 import onnx
 import pytest
-from oracle import structure
-from small_models import NEWEST, build, floats, make_node, one
 
 from lfopt.frontend import from_model, load
 from lfopt.ir import InvalidModel
+from tests.frontend.oracle import structure
+from tests.frontend.small_models import NEWEST, build, floats, make_node, one
 
 WEIGHTS = floats(40, 50)
 

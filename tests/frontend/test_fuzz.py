@@ -1,7 +1,8 @@
 """Thousands of damaged models load, or are refused in one line."""
 
-import fuzz
 import pytest
+
+from tests.frontend import fuzz
 
 
 @pytest.mark.parametrize("first", [0, 1000])

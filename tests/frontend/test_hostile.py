@@ -4,16 +4,16 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-import fuzz
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
 from onnx.helper import make_attribute, make_function, make_graph, make_node, make_opsetid, make_tensor_value_info
-from small_models import NEWEST, build, declare, floats, ints, one, twice, with_functions
 
 from lfopt.frontend import from_model, load
 from lfopt.ir import InvalidModel, LfoptError, UnsupportedModel
+from tests.frontend import fuzz
+from tests.frontend.small_models import NEWEST, build, declare, floats, ints, one, twice, with_functions
 
 
 def scalar(value, dtype=np.int64):

@@ -11,13 +11,13 @@ import pytest
 from onnx import ModelProto, TensorProto
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info, np_dtype_to_tensor_dtype
 from onnx.reference import ReferenceEvaluator
-from oracle import assert_close, run
-from small_models import build, floats, ints
 
 from lfopt.frontend import from_model, load
 from lfopt.ir import UnsupportedModel
 from lfopt.ops import TABLE
 from lfopt.ops.reference import reference
+from tests.frontend.oracle import assert_close, run
+from tests.frontend.small_models import build, floats, ints
 
 STEPS, BATCH, FEATURES, HIDDEN = 4, 3, 5, 2
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

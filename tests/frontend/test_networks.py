@@ -7,10 +7,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from oracle import LIGHT, SHARED, assert_close, newest_opset_of_onnxruntime, random_feeds, run, structure
 
 from lfopt.frontend import load, to_model
 from lfopt.rewrite import simplify
+from tests.frontend.oracle import LIGHT, SHARED, assert_close, newest_opset_of_onnxruntime, random_feeds, run, structure
 
 
 @pytest.mark.parametrize("path", LIGHT + SHARED, ids=lambda path: path.stem)

@@ -4,12 +4,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx.helper import make_function, make_node, make_opsetid
-from oracle import assert_close, newest_opset_of_onnxruntime, random_feeds, run
-from small_models import NEWEST, build, extra_forms, floats, legacy_forms, one, with_functions
 
 from lfopt.frontend import from_model, to_model
 from lfopt.ir import UnsupportedModel
 from lfopt.rewrite import simplify
+from tests.frontend.oracle import assert_close, newest_opset_of_onnxruntime, random_feeds, run
+from tests.frontend.small_models import NEWEST, build, extra_forms, floats, legacy_forms, one, with_functions
 
 FORMS: dict[int, list] = {}
 for _name, _model in legacy_forms():

@@ -14,8 +14,6 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
 from onnxruntime.quantization import QuantFormat
-from oracle import newest_opset_of_onnxruntime
-from test_save import assert_same
 
 from lfopt.frontend import from_model, load, save, to_model
 from lfopt.frontend.qdq import is_q_or_dq
@@ -24,6 +22,8 @@ from lfopt.ir import Graph, InvalidModel, LfoptError, Quantization, UnsupportedM
 from lfopt.ops import Dataflow, spec
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
+from tests.frontend.oracle import newest_opset_of_onnxruntime
+from tests.frontend.same import assert_same
 from tests.qdq_models import integers, quantise, random_feeds, run, steps_apart, zoo_network
 from tests.strategies import random_graph
 

@@ -5,33 +5,21 @@ import os
 import resource
 import signal
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx.helper import make_node
-from oracle import LIGHT, SHARED
-from small_models import build, declare, extra_forms, legacy_forms, one
 
 from lfopt.frontend import from_model, load, save, to_model
 from lfopt.ir import CannotWrite, LfoptError
+from tests.frontend.oracle import LIGHT, SHARED
+from tests.frontend.same import assert_same
+from tests.frontend.small_models import build, declare, extra_forms, legacy_forms, one
 
 module = importlib.import_module("lfopt.frontend.save")
 NETWORKS = [path for path in LIGHT if path.stem in ("light_squeezenet", "light_shufflenet")] + SHARED[:3] + SHARED[-2:]
-
-
-def assert_same(found, wanted):
-    for f, w in zip(found.operators, wanted.operators, strict=True):
-        assert replace(f, attributes={}) == replace(w, attributes={})
-        assert f.attributes.keys() == w.attributes.keys()
-        assert all(np.array_equal(f.attributes[name], w.attributes[name]) for name in w.attributes)
-    assert (found.tensors, found.inputs, found.outputs, found.opset) == (wanted.tensors, wanted.inputs, wanted.outputs, wanted.opset)
-    assert found.constants.keys() == wanted.constants.keys()
-    for name, value in wanted.constants.items():
-        assert (value is None) == (found.constants[name] is None)
-        assert value is None or (value.dtype == found.constants[name].dtype and np.array_equal(value, found.constants[name]))
 
 
 def forms():

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 from onnx import numpy_helper
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info, np_dtype_to_tensor_dtype
-from small_models import NEWEST
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
 from lfopt.ops.reference import reference
 from lfopt.rewrite import Rewriting, rewrite
+from tests.frontend.small_models import NEWEST
 
 
 def graph_of(

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import NodeProto, numpy_helper
 from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info, np_dtype_to_tensor_dtype
-from small_models import NEWEST
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, InvalidModel
 from lfopt.rewrite import Rule
 from lfopt.rewrite.match import ASSOCIATIVE
 from lfopt.rewrite.terms import Apply, Derived, Number, Term, Variable, labels, subterms, variables
+from tests.frontend.small_models import NEWEST
 
 LOGICAL = frozenset("And Or Xor Not".split())
 BITWISE = frozenset("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitShift".split())

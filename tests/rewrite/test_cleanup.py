@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from graphs import graph_of, ints, kinds, rewritten, without_values
 
 from lfopt.rewrite import rewrite
+from tests.rewrite.graphs import graph_of, ints, kinds, rewritten, without_values
 
 X = {"x": (2, 3, 4)}
 NOISE = {

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from graphs import graph_of, ints, kinds, rewritten
+
+from tests.rewrite.graphs import graph_of, ints, kinds, rewritten
 
 SHAPE = (2, 5, 8)
 MEAN = ["m = ReduceMean(x, last) keepdims=1", "d = Sub(x, m)"]

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from graphs import feeds_of, graph_of, kinds, without_values
 
 from lfopt.ops import Dataflow
 from lfopt.ops.recognise import attentions
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
+from tests.rewrite.graphs import feeds_of, graph_of, kinds, without_values
 
 EXTENTS = dict(zip("abcdefbhqkijmno", (2, 3, 4, 5, 2, 3, 2, 3, 4, 5, 4, 3, 2, 3, 4), strict=True))
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from graphs import feeds_of, graph_of, ints
 
 from lfopt.ops.reference import reference
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.facts import RULES, Fact, Facts
+from tests.rewrite.graphs import feeds_of, graph_of, ints
 
 ONE = (
     "Abs Acos Acosh Asin Atan Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish Identity Neg Reciprocal Relu Sigmoid Sign Sin Softplus Softsign Sqrt "

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from graphs import graph_of, kinds, without_values
 
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
+from tests.rewrite.graphs import graph_of, kinds, without_values
 
 RNG = np.random.default_rng(0)
 SHAPE = (2, 6, 4, 5)

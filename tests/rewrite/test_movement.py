@@ -4,11 +4,11 @@ from math import prod
 
 import numpy as np
 import pytest
-from graphs import graph_of, ints, kinds, rewritten
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lfopt.rewrite.movement import composed
+from tests.rewrite.graphs import graph_of, ints, kinds, rewritten
 
 
 def moved(x, steps):

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphs import feeds_of, kinds
-from oracle import LIGHT, SHARED, structure
 
 from lfopt import zoo
 from lfopt.frontend import from_model, load, to_model
 from lfopt.ops.reference import reference
 from lfopt.rewrite import rewrite
+from tests.frontend.oracle import LIGHT, SHARED, structure
+from tests.rewrite.graphs import feeds_of, kinds
 from tests.trained import trained_model
 
 TOLERANCE = 1e-5  # of the largest element

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from graphs import feeds_of, graph_of, kinds
 
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
+from tests.rewrite.graphs import feeds_of, graph_of, kinds
 
 RNG = np.random.default_rng(0)
 CONSTANTS = {

@@ -6,8 +6,8 @@ import numpy as np
 
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
+from tests.random_plans import in_integers, random_inputs
 from tests.strategies import random_graph
-from tests.test_one_truth import in_integers, random_inputs
 
 
 def test_rewriting_keeps_what_random_networks_compute() -> None:

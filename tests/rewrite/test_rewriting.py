@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from graphs import graph_of, ints, kinds, rewritten, without_values
 
 from lfopt.ir import InvalidConfig, Quantization
 from lfopt.ops import Call
 from lfopt.rewrite import rewrite, rule
 from lfopt.rewrite.flops import flops
+from tests.rewrite.graphs import graph_of, ints, kinds, rewritten, without_values
 
 M, N = 8, 6
 A = {"a": (M, N), "b": (M, N), "c": (M, N)}

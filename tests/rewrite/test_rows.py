@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from graphs import feeds_of, graph_of, ints, kinds
 
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
 from lfopt.rewrite.movement import VIEWS
+from tests.rewrite.graphs import feeds_of, graph_of, ints, kinds
 
 RNG = np.random.default_rng(0)
 CONSTANTS = {

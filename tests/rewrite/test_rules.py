@@ -4,12 +4,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from rule_cases import BREAKING, Case, InvalidModel, bounds, draw
 
 from lfopt.ops.reference import reference
 from lfopt.rewrite import rewrite, rule
 from lfopt.rewrite.stages import ALL_RULES
 from lfopt.rewrite.terms import variables
+from tests.rewrite.rule_cases import BREAKING, Case, InvalidModel, bounds, draw
 
 RULES = {rule.name + (f"  where {' and '.join(map(str, rule.guard))}" if rule.guard else ""): rule for rule in ALL_RULES}
 TRIES = 200

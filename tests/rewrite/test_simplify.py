@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphs import graph_of, ints, rewritten
 from onnx.helper import make_node
-from oracle import assert_close, newest_opset_of_onnxruntime, random_feeds, run, structure
-from small_models import build, floats, positive
 
 from lfopt.frontend import from_model, to_model
 from lfopt.ir import InvalidConfig
 from lfopt.rewrite import simplify
 from lfopt.rewrite.movement import VIEWS
+from tests.frontend.oracle import assert_close, newest_opset_of_onnxruntime, random_feeds, run, structure
+from tests.frontend.small_models import build, floats, positive
+from tests.rewrite.graphs import graph_of, ints, rewritten
 
 NORM = ["scale", "shift", "mean", "variance"]
 

@@ -1,0 +1,36 @@
+"""Command streams that are emulated, and where they disagree with the plan or the network."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.accel import encode
+from hw_rtl.emulator import Emulation, Order, emulate
+from lfopt.app.streams import memory, outputs
+from lfopt.ir import CommandStream, Graph, Plan
+from lfopt.isa.tables import Class
+from lfopt.ops.reference import reference
+from lfopt.planning import dram_at_port
+
+
+def emulated(stream: CommandStream, inputs: dict[str, np.ndarray], order: Order, seed: int) -> Emulation:
+    """The stream on a chip full of garbage; every pair of accesses that no wait orders is an error."""
+    found = memory(stream, inputs)
+    return emulate(
+        stream.program, found, lanes=stream.lanes, buffer_bytes=stream.buffer_bytes, order=order, rng=np.random.default_rng(seed), check=True
+    )
+
+
+def disagreement(plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], seed: int) -> list[str]:
+    """Where the stream differs from the plan's bytes and the network's outputs."""
+    stream = encode(plan, graph)
+    done = emulated(stream, inputs, list(Order)[seed % len(Order)], seed)
+    planned, found = dram_at_port(plan.groups), list[str]()
+    counted = (done.read[Class.INPUT], done.read[Class.WEIGHT], done.read[Class.PARAMETER], done.written[Class.OUTPUT])
+    if counted != (planned.input, planned.weight, planned.parameter, planned.output):
+        found.append(f"counted {counted}, planned {planned}")
+    if done.read[Class.INSTRUCTION] != len(stream.program):
+        found.append(f"instructions: {done.read[Class.INSTRUCTION]} bytes read, the program has {len(stream.program)}")
+    wanted, made = reference(graph, inputs), outputs(stream, graph, done.memory)
+    differing = {name: int((made[name] != wanted[name]).sum()) for name in wanted}
+    return found + [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]

@@ -1,0 +1,348 @@
+"""Mode `gated`: a map that waits for reductions of itself, in two phases; what fits of it stays on chip, the rest goes out and comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from lfopt.app.pipeline import load_network
+from lfopt.ir import Graph, Hardware, Plan, PlannedGroup, Transfer, computations
+from lfopt.ops import Dataflow
+from lfopt.ops.flight import in_flight
+from lfopt.ops.reference import reference
+from lfopt.planning import NEVER, GroupCosts, totals_of
+from lfopt.planning.drafts import executable
+from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated_choices import Choices
+from lfopt.planning.modes.gated import Gated
+from simulator.interpreter.execute import execute
+from simulator.model.simulate import simulate
+from simulator.recount import recount
+from tests.accelerator import accelerator_hardware
+from tests.agreement import disagreements
+from tests.codegen.counting import disagreement
+from tests.codegen.streams import disagreement as emulated
+from tests.following import follow
+from tests.planning.alterations import CAUGHT_BY, Stage, altered_steps, rings_with_a_row_less, stages, verdict, with_place
+from tests.random_plans import Values, in_integers, planned, random_inputs
+from tests.strategies import inverted_residual, random_gate, random_hardware
+
+
+class Case(NamedTuple):
+    """A random network with a group in mode gated, and a buffer on which it keeps nothing, all, or something in between."""
+
+    graph: Graph
+    inputs: Values
+    costs: GroupCosts
+    groups: tuple[int, ...]
+    plan: Plan
+    group: PlannedGroup
+    choices: Choices
+    choice: Choice
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.choices.sizes
+
+    @property
+    def kinds(self) -> set[str]:
+        """What is special of it."""
+        way, sizes, kept = self.choice.way, self.sizes, self.choice.kept
+        return {
+            "all kept" if kept == sizes.channels else "none kept" if kept == 0 else "some kept",
+            "head" if sizes.block.head else "no head" if sizes.inside else "map from outside",
+            "tail" if sizes.block.tail >= 0 else "no tail",
+            "weights held" if way.held else "weights in blocks",
+            *(["input stays"] if way.stays else ["input again"] if sizes.input in sizes.beside else []),
+            *(["parts"] if way.part < sizes.outputs else []),
+            *(["bands"] if way.band < sizes.rows_out else []),
+            *([] if sizes.in_step else ["windows"]),
+            *(["made again"] if way.again else []),
+            *(["flights"] if any(step.then for step in computations(self.group.steps)) else []),
+            *(["aligned"] if self.plan.hardware.dram_row_align > 1 else []),
+        }
+
+
+@cache
+def case(seed: int, *, integers: bool = False) -> Case | None:
+    """None where there is no such group, or the other groups of the network have no steps."""
+    rng = np.random.default_rng(seed)
+    graph = random_gate(rng)
+    inputs = random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    hardware = replace(random_hardware(rng, graph), mac_columns=int(rng.choice([1, 2, 4, 16])))
+    if rng.random() < 0.1:
+        hardware = replace(hardware, dram_row_align=16, channel_align=16, constant_align=16)
+    costs = GroupCosts.of(graph, hardware, scheme="all")
+    mode = gated(costs)
+    groups = [mask for block in mode.gates.blocks for mask in block.groups if mode.need(mask) < NEVER and costs.groups.parameters_fit(mask)]
+    if not groups:
+        return None
+    mask = max(groups) if rng.random() < 0.6 else int(rng.choice(groups))
+    (m,) = {block.map for block in mode.gates.blocks if mask in block.groups}
+    costs = costs.at(mode.need(mask) + 1 + int(rng.random() * 1.2 * costs.groups.map_bytes[m]))
+    costs._prices[mask] = gated(costs).price(mask, costs.hardware.buffer_bytes, 0)  # whatever other modes would move
+    scheme = executable(costs.dataflow, (*(1 << i for i in range(len(costs.dataflow)) if not mask >> i & 1), mask))
+    plan = planned(costs, scheme)
+    if not all(group.steps for group in plan.groups):
+        return None
+    return _found(graph, inputs, costs, scheme, plan, mask)
+
+
+def _found(graph: Graph, inputs: Values, costs: GroupCosts, scheme: tuple[int, ...], plan: Plan, mask: int) -> Case:
+    choices, (_, choice) = gated(costs).choices(mask), gated(costs)._widened(mask, costs.hardware.buffer_bytes)
+    assert choices is not None
+    plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
+    return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], choices, choice)
+
+
+@cache
+def remaking(parts: int, chip: Hardware, channels: int = 32, *, skip: bool = True, integers: bool = False) -> Case:
+    """Some channels to 96 and back, 10 x 10 pixels, on the least buffer on which some slices are kept and the others made again, so often."""
+    rng = np.random.default_rng(1)
+    graph = inverted_residual(rng, channels, 96, 10, skip=skip)
+    inputs = random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    costs = GroupCosts.of(graph, chip, scheme="all")
+    every = costs.dataflow.everything
+    for beta in range(gated(costs).need(every) // 512 * 512 + 512, 1 << 17, 512):
+        choice = gated(costs).cheapest(every, beta)
+        if choice is not None and choice.way.again and choice.kept and choice.way.part * parts == channels:
+            costs = costs.at(beta)
+            costs._prices[every] = gated(costs).price(every, beta, 0)
+            return _found(graph, inputs, costs, (every,), planned(costs, (every,)), every)
+    raise AssertionError(f"it never makes slices again {parts} times")
+
+
+CHIP = Hardware(1 << 16, element_bytes=2, mac_columns=4, parameter_store_bytes=1 << 20)
+
+
+def gated(costs: GroupCosts) -> Gated:
+    mode = costs.modes["gated"]
+    assert isinstance(mode, Gated)
+    return mode
+
+
+def cases(seeds: range, *, integers: bool = False) -> list[Case]:
+    return [found for seed in seeds if (found := case(seed, integers=integers)) is not None]
+
+
+# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_a_block_moves_what_was_priced_and_comes_out_the_same(*, integers: bool) -> None:
+    kinds: Counter[str] = Counter()
+    for found in cases(range(45), integers=integers):
+        done = execute(found.plan, found.graph, found.inputs)
+        assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
+        assert not recount(found.graph, found.plan).discrepancies
+        kinds.update(found.kinds)
+    everything = (
+        "made again,all kept,none kept,some kept,head,no head,map from outside,tail,no tail,weights held,weights in blocks,input stays,input again"
+    )
+    assert all(kinds[kind] for kind in (*everything.split(","), "parts", "bands", "windows", "flights", "aligned")), kinds
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_c_counts_the_same_bytes(tmp_path: Path, *, integers: bool) -> None:
+    wanted = {"some kept", "tail", "head"}
+    found = [case for case in cases(range(45), integers=integers) if case.kinds >= wanted][:2]
+    assert found
+    for number, case in enumerate(found):
+        assert not disagreement(case.plan, case.graph, case.inputs, tmp_path / str(number))
+
+
+@pytest.mark.parametrize(("parts", "skip"), [(1, True), (2, False)])
+def test_what_is_not_kept_is_made_again(parts: int, tmp_path: Path, *, skip: bool) -> None:
+    for integers in (False, True):
+        found = remaking(parts, CHIP, skip=skip, integers=integers)
+        done = execute(found.plan, found.graph, found.inputs)
+        assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
+        assert not recount(found.graph, found.plan).discrepancies
+        assert not disagreement(found.plan, found.graph, found.inputs, tmp_path / str(integers))
+
+
+@pytest.mark.parametrize(("parts", "channels"), [(1, 16), (2, 32)])
+def test_the_accelerator_makes_slices_again(parts: int, channels: int) -> None:
+    found = remaking(parts, accelerator_hardware(1 << 16), channels, integers=True)
+    assert not emulated(found.plan, found.graph, found.inputs, parts)
+
+
+def test_what_making_slices_again_takes_and_moves() -> None:
+    """32 to 96 to 32 channels, 3 x 3, 10 x 10 pixels, with biases, two bytes each; sums have four."""
+    found = remaking(2, CHIP)
+    (group,), gone, flow = found.plan.groups, 96 - found.choice.kept, found.costs.dataflow
+    elements = [weight.elements for i in found.sizes.block.ahead for weight in flow.weights[i]]
+    assert sum(elements) >= 96 * (32 + 9)
+    assert (group.spilled, group.dram.spill) == ((), 0)
+    assert group.dram.total == found.costs.groups.once(found.groups[0]).total + 2 * 2 * sum(elements) * gone // 96
+    assert found.choice.macs == 2 * gone * 100 * (32 + 9) == simulate(found.plan, found.graph).recomputed_macs
+
+
+def test_no_more_is_made_again_than_is_allowed() -> None:
+    found = remaking(2, CHIP)
+    own, beta = sum(found.costs.dataflow.macs), found.costs.hardware.buffer_bytes
+    most = own + found.choice.macs
+    allowed = most / own
+    assert not recount(found.graph, replace(found.plan, max_recompute=allowed)).discrepancies
+    assert any("max_recompute" in line for line in recount(found.graph, replace(found.plan, max_recompute=allowed - 1 / own)).discrepancies)
+    same, less, none = (Choices(found.sizes, macs).cheapest(beta) for macs in (most, most - 1, own))
+    assert same is not None and less is not None and none is not None
+    assert same.dram == found.choice.dram
+    assert less.macs < same.macs and less.dram.total > same.dram.total
+    assert none.macs == 0 and not none.way.again
+
+
+def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
+    """Every way, slice, and number of channels kept, for groups with slices as wide as they must be to keep any."""
+    for found in [*cases(range(8)), remaking(2, CHIP)]:
+        sizes, choices, beta = found.sizes, found.choices, found.costs.hardware.buffer_bytes
+        best: list[tuple[int, int]] = []
+        for way, width, kept in product(choices.ways, sizes.widths, range(sizes.channels + 1)):
+            step = width if choices._rounded else sizes.hardware.channel_align
+            if (
+                (kept and kept < sizes.channels and width < choices.full_width)
+                or kept % step
+                and kept < sizes.channels
+                or (way.again and kept == sizes.channels)
+            ):
+                continue
+            wide = min(width, max(kept, sizes.channels - kept))
+            fits = any(sizes.buffer_bytes(way, wide, kept, (rows, 1)) < beta for rows in (1, sizes.height))
+            if fits and sizes.macs_again(way, kept) <= choices.spare_macs:
+                best.append((sizes.dram(way, wide, kept, sizes.widths[0]).total, sizes.macs_again(way, kept)))
+        choice = choices.cheapest(beta)
+        assert choice is not None
+        assert (choice.dram.total, choice.macs) == min(best)
+
+
+# -- no more than it needs ---------------------------------------------------------------------------------------------------------------------
+
+
+def stage_of(found: Case) -> Stage:
+    return next(stage for stage in stages(found.plan, found.graph, found.inputs) if stage.group is found.group)
+
+
+def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
+    seen: Counter[str] = Counter()
+    for found in [*cases(range(14)), remaking(1, CHIP)]:
+        stage = stage_of(found)
+        for name, gave, why in rings_with_a_row_less(found.costs.dataflow, stage):
+            assert gave == "violation" or (not gave and why), f"{found.group.nodes}: {name}: {gave} {why}"
+            seen["rows"] += gave == "violation"
+        for index, place in enumerate(found.group.places):
+            assert verdict(stage, with_place(found.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"{found.group.nodes}: {place}"
+            seen[place.purpose] += 1
+    assert seen["rows"] > 40
+    assert seen["sum"] > 6
+
+
+def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
+    rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
+    for found in [*cases(range(14)), remaking(1, CHIP)]:
+        for change, kind, step, seen in altered_steps(stage_of(found), rng, 6):
+            spills = isinstance(step, Transfer) and step.store and step.kind == "spill"
+            caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]  # what is not stored is missed later
+            assert seen in caught, f"{found.group.nodes}: {change} {step}: {seen or 'nothing'} gives it away"
+            counts[change, kind] += 1
+    assert counts.total() > 100
+
+
+@pytest.mark.parametrize("wrong", ["spills nothing", "spills another", "weight passes", "band rows", "mode", "spill bytes"])
+def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
+    noticed = 0
+    for found in cases(range(45)):
+        group, another = found.group, found.group.inputs[0]
+        changed = {
+            "spills nothing": replace(group, spilled=()),
+            "spills another": replace(group, spilled=(another,)),
+            "weight passes": replace(group, weight_passes=group.weight_passes + 1),
+            "band rows": replace(group, band_rows=group.band_rows + 100),
+            "mode": replace(group, mode="resident"),
+            "spill bytes": replace(group, dram=replace(group.dram, spill=group.dram.spill + 1)),
+        }[wrong]
+        if changed != group and group.spilled:
+            plan = replace(found.plan, groups=tuple(changed if other is group else other for other in found.plan.groups))
+            assert recount(found.graph, follow(plan)).discrepancies
+            noticed += 1
+    assert noticed > 5
+
+
+# -- what a buffer brings ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_more_buffer_keeps_more_and_never_moves_more() -> None:
+    for found in cases(range(20)):
+        before: Choice | None = None
+        for beta in range(found.choices.least + 1, found.choices.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
+            choice = found.choices.cheapest(beta)
+            assert choice is not None
+            if before is not None:
+                assert choice.dram.total <= before.dram.total
+                assert (choice.way, choice.width) != (before.way, before.width) or choice.kept >= before.kept
+            assert found.choices.cheapest(choice.buffer_bytes) is None or found.choices.cheapest(choice.buffer_bytes + 1) == choice
+            before = choice
+        assert found.choices.cheapest(found.choices.least) is None
+
+
+@pytest.fixture(scope="module")
+def network() -> GroupCosts:
+    """EfficientNet-B3 at 300 x 300, fp16, 256 KiB."""
+    graph = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
+    return GroupCosts(in_flight(Dataflow.of(graph)), Hardware(256 * 1024, element_bytes=2), scheme="all")
+
+
+def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(network: GroupCosts) -> None:
+    """stage5.block2: 136 -> 816 -> 136 channels, 5 x 5, 18 x 18 pixels, with a skip."""
+    mode = gated(network)
+    block = next(block for block in mode.gates.blocks if network.dataflow.operators[block.ahead[0]].name == "stage5.block2.expand")
+    choices = mode.choices(block.members)
+    assert choices is not None
+    own = sum(network.dataflow.macs[i] for i in block.operators)
+    choice = Choices(choices.sizes, own).cheapest(256 * 1024)  # with nothing made again
+    assert choice is not None
+    once, pixels, width = network.groups.once(block.members).total, 18 * 18, choice.width
+    whole, x, y = 816 * pixels * 2, 136 * pixels * 2, 136 * pixels * 4
+    kept, ring = choice.kept * pixels * 2, width * 18 * 2
+    assert (choice.way.part, choice.way.band, choice.way.stays) == (136, 18, False)
+    assert choice.dram.total == once + 2 * (whole - kept) + x
+    weights = (136 + 25 + 2) * 2 * width  # of a slice: expand, depthwise, biases
+    first = x + kept + 5 * ring + ring + 816 * 2 + weights + width * 4
+    row = 18 * 136
+    shortest = (816 - choice.kept) % width or width
+    last = kept + 816 * 2 + 2 * ring + y + 2 * row * 2 + 136 * max(width, shortest + 1) * 2  # sums; rows of the result and the skip; weights, bias
+    assert choice.buffer_bytes == max(first, last)
+    assert choice.buffer_bytes + pixels * 2 >= 256 * 1024  # not a channel more fits
+    choice = mode.cheapest(block.members, 256 * 1024)  # twice as many multiply-accumulates
+    assert choice is not None
+    kept, width, gone = choice.kept * pixels * 2, choice.width, 816 - choice.kept
+    assert (choice.way.part, choice.way.again, choice.dram.spill) == (68, True, 0)
+    assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
+    assert choice.macs == 2 * gone * (136 + 25) * pixels <= own
+    rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width  # of expand, D, and what is gated
+    last = kept + x + 816 * 2 + rings + 68 * pixels * 4 + 68 * 18 * 2 + weights
+    assert last <= choice.buffer_bytes < last + 68 * 2 + 1
+
+
+def test_slices_use_all_columns_of_the_mac_array(network: GroupCosts) -> None:
+    mode = gated(network)
+    chosen = [mode.cheapest(block.members, 256 * 1024) for block in mode.gates.blocks]
+    assert all(choice.width >= 16 for choice in chosen if choice is not None and (choice.dram.spill or choice.macs and choice.kept))
+    assert sum(choice is not None for choice in chosen) > 15
+
+
+def test_a_network_without_gates_has_no_blocks() -> None:
+    graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 64, 64)}, "default", weights=False)
+    costs = GroupCosts(in_flight(Dataflow.of(graph)), Hardware(1 << 16), scheme="all")
+    assert not gated(costs).gates.blocks
+    assert gated(costs).need(costs.dataflow.everything) == NEVER

@@ -1,0 +1,240 @@
+"""The exact search finds what trying every fusion scheme finds, and the published totals of real networks."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from lfopt.frontend import from_model
+from lfopt.fusion import legal
+from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from search import exact
+from search.exact import solve
+from search.options import SearchOptions
+from search.result import Result, unfused
+from simulator.recount import Network, count
+from tests.brute import brute_force
+from tests.real_networks import network
+from tests.strategies import random_graph, random_hardware
+
+KIB = 1024
+
+
+def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> Result:
+    """Solve to optimality, and check that what comes back is what it says."""
+    flow = Dataflow.of(graph)
+    costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
+    found = solve(costs)
+    assert found.proof == "optimal"
+    assert found.lower_bound_bytes == found.dram_bytes
+    assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+    prices = [costs.evaluate(group) for group in found.groups]
+    assert sum(price.dram_bytes for price in prices if isinstance(price, Cost)) == found.dram_bytes
+    assert all(isinstance(price, Cost) for price in prices)
+    done = 0
+    for group in found.groups:
+        assert all(not flow.preds[i] & ~(done | group) for i in range(len(flow)) if group >> i & 1)
+        done |= group
+    return found
+
+
+def compare(first: int, graphs: int, least: int, most: int) -> int:
+    """Compare exact search and brute force on seeded random graphs; returns how many schemes brute force tried."""
+    tried = 0
+    for seed in range(first, first + graphs):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(least, most + 1)))
+        hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
+        wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue)
+        found = optimum(graph, hardware, traffic, epilogue=epilogue)
+        assert found.dram_bytes == wanted, f"seed {seed}: {len(Dataflow.of(graph))} operators, {hardware}, {traffic}, epilogue {epilogue}"
+        tried += schemes
+    return tried
+
+
+@pytest.mark.parametrize("first", range(0, 2000, 500))
+def test_exact_search_finds_what_trying_every_scheme_finds(first: int) -> None:
+    assert compare(first, 250, 4, 7) > 2_500
+
+
+def test_exact_search_finds_what_trying_every_scheme_of_eight_or_nine_operators_finds() -> None:
+    assert compare(10_000, 120, 8, 9) > 12_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 10_000, 1000))
+def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(first: int) -> None:
+    assert compare(50_000 + first, 1000, 3, 9) > 20_000
+
+
+# -- passes of limited width, and searches cut short ---------------------------------------------------------------------------------------
+
+
+def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(20_000, 20_150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(5, 11)))
+        hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
+        wide = optimum(graph, hardware, traffic, epilogue=epilogue)
+        with monkeypatch.context() as patched:
+            patched.setattr(exact, "FIRST_WIDTH", 1)
+            patched.setattr(exact, "WIDER", 2)
+            narrow = optimum(graph, hardware, traffic, epilogue=epilogue)
+        assert narrow.dram_bytes == wide.dram_bytes, f"seed {seed}"
+
+
+def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_respects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that goes on by one second whenever it is looked at."""
+    looks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(looks)))
+    monkeypatch.setattr(exact, "FIRST_WIDTH", 1)
+    proofs: list[str] = []
+    for seed in range(30_000, 30_150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 8)
+        hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
+        costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
+        best = optimum(graph, hardware).dram_bytes
+        found = solve(costs, SearchOptions(time_limit=float(rng.choice([0, 10, 20, 40, 80]))))
+        assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+        assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
+        proofs.append(found.proof)
+    assert {*proofs} == {"bound", "optimal"}
+
+
+def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_optimum() -> None:
+    for seed in range(40_000, 40_150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 8)
+        costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.ONCE, epilogue=False)
+        singles = unfused(costs, "exact")
+        found = solve(costs, SearchOptions(start=(singles.groups,)))
+        assert found.dram_bytes == solve(costs).dram_bytes
+        stopped = solve(costs, SearchOptions(time_limit=0.0, start=(found.groups,)))
+        assert (stopped.groups, stopped.dram_bytes) == (found.groups, found.dram_bytes), f"seed {seed}"
+
+
+# -- more buffer ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("traffic", list(Traffic)[:2])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) -> None:
+    steps = 0
+    for seed in range(40_000, 40_030):
+        graph = random_graph(np.random.default_rng(seed), 7)
+        elements = sum(tensor.elements for tensor in graph.tensors.values())
+        sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int))
+        found = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
+        assert found == sorted(found, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), found, strict=True))}"
+        steps += len(set(found)) - 1
+    assert steps > 30  # buffers that are worth something
+
+
+@pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])
+@pytest.mark.parametrize(("traffic", "epilogue"), [(Traffic.ONCE, False), (Traffic.TILED, True)])
+def test_more_buffer_never_costs_more_bytes_on_real_networks(name: str, traffic: Traffic, epilogue: bool) -> None:
+    graph = network(name)
+    found = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 48, 64, 96, 128, 192, 256, 512)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < found[0]
+
+
+# -- reference values ----------------------------------------------------------------------------------------------------------------------
+
+
+REFERENCE = [  # element_bytes 2, traffic once, no epilogues
+    ("hf_mobilenet_v2", 128, 15_148_896),
+    ("hf_mobilenet_v2", 256, 10_934_112),
+    ("hf_resnet18", 256, 32_354_976),
+    ("tv_squeezenet1_1", 128, 6_891_680),
+    ("hf_resnet50", 256, 105_361_568),
+    ("hf_efficientnet_b3", 256, 129_272_888),
+    ("tv_deeplabv3_mobilenet_v3_large", 256, 156_937_690),
+]
+
+
+@pytest.mark.parametrize(("name", "kib", "dram_bytes"), REFERENCE)
+def test_optimum_of_a_real_network_is_the_reference_value(name: str, kib: int, dram_bytes: int) -> None:
+    assert optimum(network(name), Hardware(kib * KIB)).dram_bytes == dram_bytes
+
+
+@pytest.mark.parametrize(("name", "layer_by_layer"), [("hf_mobilenet_v2", 59_717_728), ("hf_efficientnet_b3", 378_152_160)])
+def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(name: str, layer_by_layer: int) -> None:
+    net = Network(network(name))
+    assert sum(count(net, [op], Hardware(256 * KIB)).dram.total for op in net.operators) == layer_by_layer
+
+
+def test_compulsory_bytes_of_mobilenet_v2_are_the_reference_value() -> None:
+    costs = GroupCosts(Dataflow.of(network("hf_mobilenet_v2")), Hardware(256 * KIB), Traffic.ONCE)
+    assert costs.bounds.compulsory_bytes == 7_278_688
+
+
+# -- traps ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def small(nodes: list[onnx.NodeProto], outputs: list[str], **inputs: tuple[int, ...]) -> Graph:
+    """A network of float maps without weights."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    graph = helper.make_graph(nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())], ir_version=10)
+    return from_model(onnx.shape_inference.infer_shapes(model))
+
+
+def test_a_group_that_hangs_together_only_through_its_last_operator_is_found() -> None:
+    graph = small(
+        [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["y"], ["b"]), helper.make_node("Add", ["a", "b"], ["z"])],
+        ["z"],
+        x=(1, 1, 4, 1),
+        y=(1, 1, 4, 1),
+    )
+    found = optimum(graph, Hardware(6, element_bytes=1))
+    assert found.groups == (0b111,)
+    assert found.dram_bytes == 3 * 4
+
+
+def test_a_group_whose_parts_do_not_fit_is_found() -> None:
+    """F_beta may fall when an operator is added: alone, the first two make their rows at different paces; the third makes them keep step."""
+    graph = small(
+        [
+            helper.make_node("MaxPool", ["x"], ["top"], kernel_shape=[1, 1], strides=[8, 1]),
+            helper.make_node("Relu", ["x"], ["a"]),
+            helper.make_node("Mul", ["a", "top"], ["z"]),
+        ],
+        ["z"],
+        x=(1, 1, 8, 1),
+    )
+    hardware = Hardware(5, element_bytes=1)
+    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.ONCE, epilogue=False)
+    parts, whole = costs.evaluate(0b011), costs.evaluate(0b111)
+    assert isinstance(parts, DoesNotFit)
+    assert isinstance(whole, Cost)
+    assert whole.buffer_bytes < parts.needed
+    found = optimum(graph, hardware)
+    assert found.groups == (0b111,)
+    assert found.dram_bytes == 8 + 8
+
+
+def test_an_unknown_operator_rereads_nothing_however_small_the_buffer() -> None:
+    """It has a mode of its own in which every tensor moves once: that no tiling of it fits is in no bound."""
+    tensor = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("RandomUniformLike", ["x"], ["y"], "unknown")],
+        "unknown",
+        [tensor("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [tensor("y", TensorProto.FLOAT, [1, 4, 8, 8])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    chip = Hardware(8, element_bytes=1, dram_row_align=16)  # every element that is moved by itself takes 16 bytes
+    costs = GroupCosts(Dataflow.of(from_model(model)), chip, scheme="auto")
+    alone = costs.price(1)
+    assert alone is not None
+    assert alone.mode == "opaque"
+    assert costs.least_bytes == alone.dram_bytes
