@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from lfopt.ir import DramAccess, EnergyUse, Hardware
-from simulator.model.timing import Work
+from simulator.model.engines import Work
 
 
 @dataclass(eq=False)

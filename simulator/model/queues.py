@@ -1,6 +1,6 @@
 """Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and when it runs.
 
-`simulator.model.timing` says what a command takes. Every parameter is a field of `Hardware`.
+`simulator.model.engines` says what a command takes. Every parameter is a field of `Hardware`.
 """
 
 from __future__ import annotations

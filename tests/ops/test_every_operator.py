@@ -27,7 +27,8 @@ from lfopt.ops.integer import METHODS as INTEGER_METHODS
 from lfopt.ops.traits import Arithmetic, Pattern
 from lfopt.planning import GroupCosts
 from lfopt.planning.commands import SUPPORTED
-from simulator.model.timing import COMMAND_CYCLES, Accelerator
+from simulator.model.engines import COMMAND_CYCLES
+from simulator.model.timing import Accelerator
 from tests.conftest import ROOT
 from tests.operators import ARITHMETIC, FAMILIES, OPSET, Case, cases, conv_transpose
 from tests.random_plans import in_integers, planned

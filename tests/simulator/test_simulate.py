@@ -53,9 +53,10 @@ from lfopt.planning.resident import Resident
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.rewrite import simplify
 from search.exact import solve
+from simulator.model.engines import COMMAND_CYCLES, transfer_cycles
 from simulator.model.queues import BEGIN_CYCLES, Queues
 from simulator.model.simulate import simulate
-from simulator.model.timing import COMMAND_CYCLES, Accelerator, transfer_cycles
+from simulator.model.timing import Accelerator
 from tests.strategies import OPSET, random_graph, random_hardware
 
 INT8 = Hardware(1 << 18, element_bytes=1)
