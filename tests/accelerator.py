@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
@@ -43,7 +45,7 @@ class _Net:
         self.constants.append(numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
-    def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
+    def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> str:
         name = f"{kind}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
         self.read |= set(inputs)

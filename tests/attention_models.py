@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -70,7 +70,7 @@ class _Net:
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, tuple[int, ...]] = {}
 
-    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         name = f"{kind.lower()}_{len(self.nodes)}"
         made = [name] if outputs == 1 else [f"{name}_{k}" for k in range(outputs)]
         self.nodes.append(helper.make_node(kind, list(inputs), made, name=name, **attributes))

@@ -16,6 +16,7 @@ from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.brr import Bands
 from lfopt.planning.costs import MAX_RECOMPUTE
 from lfopt.planning.groups import Groups
+from lfopt.planning.modes.tiled import Tiled
 from lfopt.planning.resident import Resident
 from lfopt.planning.sliced import SlicedGroups
 from simulator.recount import Network, count, not_an_epilogue
@@ -98,8 +99,9 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
     flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), Bands(flow, hardware)
-    tiles, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue), SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
-    every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all") if scheme == "all" else None
+    tilings, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"], SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
+    every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
+    assert isinstance(tilings, Tiled)
 
     def price(mask: int) -> int | None:
         names = flow.names(mask)
@@ -123,10 +125,10 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         if scheme == "all" and (sliced := slices.cheapest(mask, beta)):
             found.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
         for mode in ("strips", "gated") if every else ():
-            found += [cost.dram_bytes for cost in (every.modes[mode].price(mask, beta, once),) if cost]
+            found += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in found
-            found.append(tiles.modes["tiled"].tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
+            found.append(tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
         return min(found, default=None)
 
     return price

@@ -53,7 +53,8 @@ class Case:
                 options = ort.SessionOptions()
                 options.intra_op_num_threads = 1
                 self.session = ort.InferenceSession(self.model(RUNTIME_OPSET).SerializeToString(), options, ["CPUExecutionProvider"])
-            return tuple(self.session.run(None, {f"x{i}": v for i, v in enumerate(operands) if v is not None and i not in self.constant}))
+            feeds = {f"x{i}": v for i, v in enumerate(operands) if v is not None and i not in self.constant}
+            return tuple(map(np.asarray, self.session.run(None, feeds)))
         full = Operator("op", self.kind, self.operator.inputs, tuple(f"y{k}" for k in range(self.outputs)), self.attributes)  # type: ignore[arg-type]
         return tuple(value for k, value in enumerate(evaluate(full, operands, OPSET)) if k not in self.hidden)
 

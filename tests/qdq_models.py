@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -39,7 +40,7 @@ def run(model: ModelProto, feeds: Mapping[str, np.ndarray], *, optimised: bool =
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
     session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return dict(zip([v.name for v in model.graph.output], session.run(None, dict(feeds)), strict=True))
+    return dict(zip([v.name for v in model.graph.output], map(np.asarray, session.run(None, dict(feeds))), strict=True))
 
 
 # -- single operators ----------------------------------------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ class _Quantising:
     def dequantise(self, name: str, held: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int | None = None, *, constant: bool) -> None:
         """The map or constant `name`, from integers."""
         self.constants |= {f"{name}.s": np.asarray(scale), f"{name}.z": zero} | ({f"{name}.q": held} if constant else {})
-        attributes = {} if axis is None else {"axis": axis}
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         self.nodes.append(helper.make_node("DequantizeLinear", [f"{name}.q", f"{name}.s", f"{name}.z"], [name], **attributes))
         if not constant:
             self.add_input(f"{name}.q", held)
@@ -145,7 +146,8 @@ class Samples(CalibrationDataReader):
     def __init__(self, samples: Sequence[Mapping[str, np.ndarray]]) -> None:
         self.samples = iter(samples)
 
-    def get_next(self) -> Mapping[str, np.ndarray] | None:
+    def get_next(self) -> Any:
+        """Inputs by name, or None at the end."""
         return next(self.samples, None)
 
 

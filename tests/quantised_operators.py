@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import onnx
-import onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from lfopt.frontend import from_model
 from lfopt.ir import whole
@@ -36,7 +36,7 @@ def drawn(family) -> list[tuple[Call, list[Part | None], dict[str, np.ndarray], 
             continue
         try:
             wanted = run(*made)
-        except ort.capi.onnxruntime_pybind11_state.Fail:  # it has no such operator
+        except Fail:  # it has no such operator
             continue
         graph = from_model(made[0])
         if len(graph.operators) == 1 and (call := Call.of(graph, graph.operators[0])).result_tensors[0].quantization is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any, TypeVar
 
 import hypothesis.strategies as st
 import numpy as np
@@ -23,6 +24,7 @@ from lfopt.planning import Propose
 from lfopt.rewrite import simplify
 
 OPSET = onnx.defs.onnx_opset_version()
+Item = TypeVar("Item")
 Shape = tuple[int, ...]
 
 
@@ -90,8 +92,10 @@ def random_block(rng: np.random.Generator) -> Graph:
     if end == 0:
         kind = net.one_of("GlobalAveragePool", "ReduceMean", "GlobalMaxPool")
         n, c, _, _ = net.shapes[here]
-        inputs, attributes = ([here, net.ints(2, 3)], {"keepdims": 1}) if kind == "ReduceMean" else ([here], {})
-        net.add(kind, inputs, (n, c, 1, 1), **attributes)
+        if kind == "ReduceMean":
+            net.add(kind, [here, net.ints(2, 3)], (n, c, 1, 1), keepdims=1)
+        else:
+            net.add(kind, [here], (n, c, 1, 1))
     elif end > 1 or here == x:
         like = net.shapes[x] if net.chance(0.5) else None
         here = _expansion(net, here, channels=like[1] if like else None)
@@ -166,7 +170,7 @@ def _expansion(net: _Net, x: str, channels: int | None = None) -> str:
     k, kernel, stride = channels or net.upto(2, 12), net.one_of(1, 1, 3), net.one_of(1, 1, 1, 2)
     pad = kernel // 2
     out = ((h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1)
-    attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+    attributes: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
     y = net.add("Conv", [x, net.weight(k, c, kernel, kernel)] + ([net.weight(k)] if net.chance(0.5) else []), (n, k, *out), **attributes)
     if net.chance(0.4):
         y = net.add(net.one_of("Relu", "Sigmoid"), [y], net.shapes[y])
@@ -184,7 +188,7 @@ def _by_channels(net: _Net, x: str) -> str:
     if c == 1 or net.chance(0.25):
         kernel, stride = net.upto(1, 3), net.upto(1, 2)
         out = [(extent + 2 * (kernel // 2) - kernel) // stride + 1 for extent in (h, w)]
-        window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        window: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
         return net.add(net.one_of("MaxPool", "AveragePool"), [x], (n, c, *out), **window)
     kernel, stride, dilation, before, after, high = rows
     wide = net.one_of(1, 3)
@@ -195,7 +199,7 @@ def _by_channels(net: _Net, x: str) -> str:
 
 
 def one_contraction(
-    kind: str, inputs: dict[str, list[int]], weights: dict[str, list[int]], operands: str, result: list[int], **attributes: object
+    kind: str, inputs: dict[str, list[int]], weights: dict[str, list[int]], operands: str, result: list[int], **attributes: Any
 ) -> Graph:
     """y = the operator, of these operands; y + x if x is as large."""
     rng = np.random.default_rng(0)
@@ -456,7 +460,7 @@ class _Net:
         """An integer from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
-    def one_of(self, *items: object):
+    def one_of(self, *items: Item) -> Item:
         return items[int(self.rng.integers(len(items)))]
 
     @property
@@ -509,7 +513,7 @@ class _Net:
         known.append(self.constant((self.rng.random(shape, np.float32) - 0.5).astype(np.float32)))
         return known[-1]
 
-    def add(self, kind: str, inputs: list[str], *shapes: Shape, view: bool = False, domain: str = "", **attributes: object) -> str:
+    def add(self, kind: str, inputs: list[str], *shapes: Shape, view: bool = False, domain: str = "", **attributes: Any) -> str:
         """A node with results of these shapes; returns the first."""
         outputs = [f"t{len(self.nodes)}" + (f"_{k}" if k else "") for k in range(len(shapes))]
         self.nodes.append(helper.make_node(kind, inputs, outputs, name=f"{kind}{len(self.nodes)}", domain=domain, **attributes))
@@ -571,7 +575,7 @@ def _window(net: _Net, size: int) -> tuple[int, int, int, int, int, int] | None:
     return (kernel, stride, dilation, before, after, out) if out >= 1 else None
 
 
-def _windows(net: _Net, x: str) -> tuple[dict[str, list[int]], list[int]] | None:
+def _windows(net: _Net, x: str) -> tuple[dict[str, Any], list[int]] | None:
     rows, columns = _window(net, net.shapes[x][2]), _window(net, net.shapes[x][3])
     if rows is None or columns is None:
         return None
@@ -737,11 +741,11 @@ def _widen(net: _Net, x: str) -> None:
         wide = stride * (w - 1) + extra + (kernel - 1) * dilation + 1 - before - after
         k = net.upto(1, 3)
         if wide > 0:
-            window = {"kernel_shape": [1, kernel], "strides": [1, stride], "dilations": [1, dilation], "pads": [0, before, 0, after]}
+            window: dict[str, Any] = {"kernel_shape": [1, kernel], "strides": [1, stride], "dilations": [1, dilation], "pads": [0, before, 0, after]}
             net.add(kind, [x, net.weight(c, k, 1, kernel)], (n, k, h, wide), output_padding=[0, extra], **window)
     elif kind == "Resize":
         by = net.upto(1, 3)
-        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        how: dict[str, Any] = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         net.add(kind, [x, "", "", net.ints(n, c, h * by, w * by)], (n, c, h * by, w * by), **how)
     elif c % 4 == 0:
         net.add(kind, [x], (n, c // 4, 2 * h, 2 * w), blocksize=2)

@@ -46,8 +46,7 @@ class Browser:
             os.dup2(ends[1], 4)
 
         command = [binary, *FLAGS, f"--user-data-dir={self._profile.name}"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._process = subprocess.Popen(command, preexec_fn=hand_over, close_fds=False, **quiet)
+        self._process = subprocess.Popen(command, preexec_fn=hand_over, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(to_browser)
         os.close(from_browser)
         self._rest = b""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+import lfopt
+from codegen.runtime import Compiled
 from lfopt.app.cli import main
 from lfopt.app.files import read_plan
 from lfopt.frontend import load
@@ -30,7 +32,8 @@ def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(sys, "argv", ["lfopt", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             main()
-        return Done(int(stop.value.code or 0), *capsys.readouterr())
+        printed = capsys.readouterr()
+        return Done(int(stop.value.code or 0), printed.out, printed.err)
 
     return run
 
@@ -47,6 +50,13 @@ def unchecked(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(f"{module}.load_planned", load_planned)
 
     return believe
+
+
+def one_shape(*network: Any, **options: Any) -> Compiled:
+    """`lfopt.compile` of a network all of whose shapes are known, or of what no type checker would let through."""
+    found = lfopt.compile(*network, **options)
+    assert isinstance(found, Compiled)
+    return found
 
 
 def refused(done: Done) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from onnx.external_data_helper import set_external_data
 
 SHAPE = (1, 3, 24, 24)
 
@@ -31,7 +32,7 @@ def small_network(path: Path, *, weights: bool = True, output: str = "scores") -
     )
     if not weights:  # as a file whose weights lie beside it, and are gone
         for tensor in model.graph.initializer:
-            onnx.external_data_helper.set_external_data(tensor, "gone.bin")
+            set_external_data(tensor, "gone.bin")
             tensor.ClearField("raw_data")
     onnx.save(model, path)
     return path

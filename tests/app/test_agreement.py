@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,7 +36,7 @@ class Net:
         self.constants.append(onnx.numpy_helper.from_array(np.zeros(shape, np.float32), name))
         return name
 
-    def add(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         self.last = f"{kind.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [self.last], self.last, **attributes))  # type: ignore[arg-type]
         return self.last

@@ -26,6 +26,7 @@ from tests.test_tiny import residual_block
 
 STUB = ROOT / "lfopt" / "__init__.pyi"
 SMALL = {"image": (1, 3, 64, 64)}
+UNTYPED: Any = lfopt  # for calls that a type checker refuses
 
 
 def python(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -68,7 +69,7 @@ def test_type_checkers_see_what_python_sees() -> None:
 
 def test_dir_and_help_show_every_name() -> None:
     assert set(lfopt.__all__) <= set(dir(lfopt))
-    page = pydoc.render_doc(lfopt, renderer=pydoc.plaintext)
+    page = pydoc.render_doc(lfopt, renderer=vars(pydoc)["plaintext"])
     assert [name for name in lfopt.__all__ if name != "__version__" and not re.search(rf"\b{re.escape(name)}\b", page)] == []
     assert "The fusion plan of least DRAM traffic, with a proof of how good it is." in page
 
@@ -128,20 +129,23 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
     ("call", "said"),
     [
         (lambda m, f: lfopt.search(m, "256"), "buffer: found 256, without a unit: 256 B or 256KiB?"),
-        (lambda m, f: lfopt.search(m, 2.5), "buffer: found float; accepted: bytes, or a size such as '256KiB'"),
-        (lambda m, f: lfopt.search(m, hardware=3), "hardware: found int; accepted: a lfopt.Hardware, a file, or the size"),
+        (lambda m, f: UNTYPED.search(m, 2.5), "buffer: found float; accepted: bytes, or a size such as '256KiB'"),
+        (lambda m, f: UNTYPED.search(m, hardware=3), "hardware: found int; accepted: a lfopt.Hardware, a file, or the size"),
         (lambda m, f: lfopt.search(m, hardware="chip.yaml"), "hardware chip.yaml: no such file"),
-        (lambda m, f: lfopt.Hardware("2XB"), "hardware.buffer_bytes: found '2XB'; accepted: a size such as"),
-        (lambda m, f: lfopt.search(3), "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph"),
+        (lambda m, f: UNTYPED.Hardware("2XB"), "hardware.buffer_bytes: found '2XB'; accepted: a size such as"),
+        (
+            lambda m, f: UNTYPED.search(3),
+            "model: found int; accepted: a file name, zoo:NAME, an onnx.ModelProto, a torch.nn.Module, or a lfopt.Graph",
+        ),
         (lambda m, f: lfopt.search("nothing.onnx"), "nothing.onnx: no such file"),
         (lambda m, f: lfopt.search(m, scheme="fast"), "search: scheme: found 'fast'; accepted: "),
-        (lambda m, f: lfopt.search(m, method=["exact"]), "method: found list; accepted: "),
+        (lambda m, f: UNTYPED.search(m, method=["exact"]), "method: found list; accepted: "),
         (lambda m, f: lfopt.search(m, time_limit=float("nan")), "search: search.time_limit: found nan"),
         (lambda m, f: lfopt.load(f.graph, SMALL), "input_shapes: found some with a Graph"),
         (lambda m, f: lfopt.compile(f.graph, input_shapes=SMALL), "input_shapes: found some with a Graph"),
         (lambda m, f: lfopt.legal(m, "conv1"), "scheme: found str; accepted: a lfopt.FusionScheme"),
         (lambda m, f: lfopt.plan(m, [["conv1"]], "1KiB"), "scheme: not legal: operator 'relu' is in no group"),
-        (lambda m, f: lfopt.simulate(3), "plan: found int; accepted: what lfopt.search gives"),
+        (lambda m, f: UNTYPED.simulate(3), "plan: found int; accepted: what lfopt.search gives"),
         (lambda m, f: lfopt.simulate(f.plan), "model: absent; accepted: the network that the Plan is for"),
         (lambda m, f: lfopt.simulate(f.plan, model="zoo:squeezenet1_1"), "plan: not of network 'squeezenet1_1': "),
         (lambda m, f: lfopt.load_plan("nowhere"), "nowhere: No such file or directory"),
@@ -149,12 +153,12 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
         (lambda m, f: lfopt.execute(f, [np.zeros(3, np.float32)]), "inputs: input 'x': found float32 [3]; accepted: float32 [1, 4, 8, 8]"),
         (lambda m, f: lfopt.execute(f, seed=-1), "seed: found -1; accepted: a whole number of at least 0"),
         (lambda m, f: lfopt.explain(f), "explain: found neither nodes nor group; accepted: one of them"),
-        (lambda m, f: lfopt.explain(f, 3), "nodes: found int; accepted: a text"),
+        (lambda m, f: UNTYPED.explain(f, 3), "nodes: found int; accepted: a text"),
         (lambda m, f: lfopt.explain(f, group=9), "group: found 9; accepted: a group of the plan, 0 to 0"),
         (lambda m, f: lfopt.explain(m, "conv1", scheme="q"), "scheme: found 'q'; accepted: lbdf, "),
-        (lambda m, f: lfopt.explain(m, "conv1", seconds="1"), "seconds: found '1'; accepted: seconds above 0"),
+        (lambda m, f: UNTYPED.explain(m, "conv1", seconds="1"), "seconds: found '1'; accepted: seconds above 0"),
         (lambda m, f: lfopt.report(f, sweep_seconds=-1), "sweep_seconds: found -1; accepted: seconds from 0"),
-        (lambda m, f: lfopt.emit_c(f, "z80"), "target: found 'z80'; accepted: "),
+        (lambda m, f: UNTYPED.emit_c(f, "z80"), "target: found 'z80'; accepted: "),
         (lambda m, f: f.save(3), "folder: found int; accepted: a file name"),
     ],
 )

@@ -132,8 +132,8 @@ def test_an_interrupt_leaves_the_best_plan_so_far(tmp_path):
     words = "search --config mobilenet_v2.yaml --method local --budget 100000000 --out o --verbose"
     command = [sys.executable, "-m", "lfopt.app.cli", *words.split()]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as running:
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
         assert any(" local: 1 of 100,000,000 plans" in line for line in running.stderr), "it has begun"
         running.send_signal(signal.SIGINT)
         try:

@@ -14,7 +14,7 @@ from codegen.source import Unsupported
 from lfopt.app import detect
 from lfopt.app.config import load_hardware
 from lfopt.ir import Hardware, InvalidConfig
-from tests.app.conftest import refused
+from tests.app.conftest import one_shape, refused
 from tests.app.test_backend import X, one_node
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
@@ -101,8 +101,8 @@ def written(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_written_file_is_taken_where_chips_are(here, written: Path, tmp_path: Path) -> None:
     onnx.save(one_node("Relu"), tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", X)
-    by_file = lfopt.compile(tmp_path / "m.onnx", hardware=written)
-    assert by_file.folder == lfopt.compile(tmp_path / "m.onnx", hardware=load_hardware(written)).folder
+    by_file = one_shape(tmp_path / "m.onnx", hardware=written)
+    assert by_file.folder == one_shape(tmp_path / "m.onnx", hardware=load_hardware(written)).folder
     done = here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--hardware", written, "--check")
     assert done.returncode == 0, done.stderr
     assert "found compiled" in done.stdout

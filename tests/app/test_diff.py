@@ -66,7 +66,7 @@ def test_the_page_of_two_plans_stands_alone_and_says_what_the_terminal_says(here
     tags = Tags(text)
     assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", text)
     assert not any(
-        name.startswith("on") or (name in ("src", "href") and not value.startswith(("#", "data:,")))
+        name.startswith("on") or (name in ("src", "href") and not (value or "").startswith(("#", "data:,")))
         for _, a in tags.found
         for name, value in a.items()
     )

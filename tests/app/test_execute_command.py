@@ -53,7 +53,7 @@ def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(
     (wanted,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"image": image})
     with np.load(tmp_path / "out.npz") as found:
         assert found.files == ["scores"]
-        assert np.allclose(found["scores"], wanted, rtol=1e-4, atol=1e-5)
+        assert np.allclose(found["scores"], np.asarray(wanted), rtol=1e-4, atol=1e-5)
     total = json.loads((plan / "plan.json").read_text())["totals"]["dram_bytes"]
     assert re.search(rf"all +{total:,} +{total:,}", done.stdout)
     assert "bytes counted equal bytes planned; outputs equal the reference" in done.stdout

@@ -153,7 +153,7 @@ def test_groups_of_a_plan_are_screened_together_and_legal_ones_not_at_all(search
 
     def screen(groups: Sequence[int]) -> list[bool]:
         asked.append(list(groups))
-        return LIES["by lot"](groups)
+        return [*LIES["by lot"](groups)]
 
     found = guided(search, costs, analytic(costs), screen, budget=60, seed=0)
     assert max(map(len, asked)) > 1

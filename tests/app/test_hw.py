@@ -99,7 +99,7 @@ def test_a_weight_buffer_of_no_size_is_refused_in_a_line(written: Any) -> None:
 
 
 def test_who_knows_one_buffer_alone_says_so() -> None:
-    chip = Hardware("64KiB", element_bytes=1, weight_buffer_bytes="16KiB", bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16)
+    chip = Hardware(64 << 10, element_bytes=1, weight_buffer_bytes=16 << 10, bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16)
     with pytest.raises(Unsupported, match="weight_buffer_bytes: found 16384; the accelerator has 0"):
         check_plan(*plan_of(chip))
     with pytest.raises(InvalidConfig, match=r"weight_buffer_bytes 16384: accepted: 0, the paper has one buffer"):
@@ -109,7 +109,9 @@ def test_who_knows_one_buffer_alone_says_so() -> None:
 def plan_of(hardware: Hardware) -> tuple[Plan, Graph]:
     """Of a small network, operator by operator."""
     graph = random_graph(np.random.default_rng(1), 3)
-    return plan_scheme(graph, FusionScheme(tuple((operator.name,) for operator in Dataflow.of(graph).operators)), hardware), graph
+    plan = plan_scheme(graph, FusionScheme(tuple((operator.name,) for operator in Dataflow.of(graph).operators)), hardware)
+    assert isinstance(plan, Plan)
+    return plan, graph
 
 
 def test_installed_chips_are_listed_by_the_names_that_hardware_takes(here: Any) -> None:
@@ -143,7 +145,7 @@ def test_an_installed_chip_says_where_it_is_from_and_plans_a_network(name: str, 
     assert [line for line in found.notes if line.startswith("source")] == []
     assert found.hardware is not None
     costs = GroupCosts.of(small, found.hardware, scheme="lbdf")
-    plan = make_draft(small, costs, solve(costs), None).finished()
+    plan = make_draft(small, costs, solve(costs), 0).finished()
     report = simulate(plan, small)
     assert report.disagreements == ()
     assert report.dram.total == plan.totals.dram_bytes >= plan.totals.compulsory_bytes

@@ -15,7 +15,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import lfopt
 from codegen.build import find_compiler
 from lfopt.app.backend import Backend
 from lfopt.app.streams import read_stream
@@ -23,6 +22,7 @@ from lfopt.frontend import from_model, load, to_model
 from lfopt.ir import InvalidGraph, InvalidPlan, LfoptError, ModelReference
 from lfopt.ir.names import LONGEST, distinct, file_name, identifier, is_plain, plain
 from lfopt.ops.reference import reference
+from tests.app.conftest import one_shape
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
@@ -214,7 +214,7 @@ def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
 def test_compiled_networks_take_and_give_the_names_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = hostile_model(NETWORKS[1])
-    graph, made = from_model(model), lfopt.compile(model, target="c99")
+    graph, made = from_model(model), one_shape(model, target="c99")
     assert [tensor.name for tensor in made.inputs] == [value.name for value in model.graph.input]
     rng = np.random.default_rng(1)
     values = {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}

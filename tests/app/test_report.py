@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explainers.graph import links
-from lfopt.app.explain import explainers
+from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.report.colours import colours
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import cuts
@@ -58,7 +58,7 @@ def test_the_page_asks_for_nothing_from_anywhere(page):
     assert {"link", "img", "iframe", "object"} & {tag for tag, _ in tags.found} == {"link"}
     assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page)
     policy = next(attributes["content"] for tag, attributes in tags.found if attributes.get("http-equiv") == "Content-Security-Policy")
-    assert policy.startswith("default-src 'none'")
+    assert policy is not None and policy.startswith("default-src 'none'")
 
 
 def test_the_head_of_the_page_states_the_figures_of_the_plan(page, squeezenet):
@@ -269,7 +269,7 @@ def test_a_plan_with_a_cut_too_many_says_what_it_would_gain(squeezenet):
 # -- pictures of what does not fit ------------------------------------------------------------------------------------------------------------
 
 
-def drawn(plan: SimpleNamespace, *names: str, optimal: bool = True, masks: tuple[int, ...] = ()) -> tuple[list, list]:
+def drawn(plan: SimpleNamespace, *names: ExplainerName, optimal: bool = True, masks: tuple[int, ...] = ()) -> tuple[list, list]:
     masks = masks or plan.masks
     found = cuts(plan.costs, masks, ("lbdf",) * len(masks))
     return found, pictures(plan.costs, masks, found, explainers(plan.costs, names, 0), optimal=optimal, seconds=60)

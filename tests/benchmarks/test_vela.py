@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def convolution(size: int, kernel: int, stride: int, pads: tuple[int, int, int, 
     ],
 )
 def test_padding_that_tflite_lacks_is_an_operator_of_its_own(
-    size: int, kernel: int, stride: int, pads: tuple[int, int, int, int], expected: object
+    size: int, kernel: int, stride: int, pads: tuple[int, int, int, int], expected: str | Sequence[Sequence[int]]
 ) -> None:
     network = translated(convolution(size, kernel, stride, pads))
     *before, step = network.steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -58,7 +59,7 @@ class _Net:
     def pick(self, *choices: int) -> int:
         return int(self.rng.choice(choices))
 
-    def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
+    def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> str:
         name = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name=f"n{len(self.nodes)}", **attributes))
         self.shapes[name] = shape
@@ -80,7 +81,7 @@ class _Net:
             (extent + before + after - (k - 1) * d - 1) // s + 1
             for extent, before, after, k, d, s in zip((height, width), pads[:2], pads[2:], kernel, dilations, strides, strict=True)
         ]
-        settings = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+        settings: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": pads}
         if min(size) < 1:
             return x
         if kind != "Conv":

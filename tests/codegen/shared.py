@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,21 +25,21 @@ class Net:
         self.nodes, self.weights = list[onnx.NodeProto](), list[onnx.TensorProto]()
         self.channels = {"x": shape[1]}
 
-    def add(self, kind: str, *inputs: str, channels: int = 0, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, channels: int = 0, **attributes: Any) -> str:
         read = inputs or (self.last,)
         self.last = f"t{len(self.nodes)}"
         self.channels[self.last] = channels or self.channels[read[0]]
         self.nodes.append(helper.make_node(kind, read, [self.last], f"n{len(self.nodes)}", **attributes))
         return self.last
 
-    def conv(self, channels: int, kernel: int = 3, *, source: str = "", group: int = 1, pads: Sequence[int] = (), **attributes: object) -> str:
+    def conv(self, channels: int, kernel: int = 3, *, source: str = "", group: int = 1, pads: Sequence[int] = (), **attributes: Any) -> str:
         read = source or self.last
         values = self.rng.standard_normal((channels, self.channels[read] // group, kernel, kernel)).astype(np.float32) / kernel
         self.weights.append(numpy_helper.from_array(values, f"w{len(self.weights)}"))
         around = list(pads) or [kernel // 2] * 4
         return self.add("Conv", read, self.weights[-1].name, channels=channels, group=group, kernel_shape=[kernel, kernel], pads=around, **attributes)
 
-    def depthwise(self, kernel: int = 3, **attributes: object) -> str:
+    def depthwise(self, kernel: int = 3, **attributes: Any) -> str:
         channels = self.channels[self.last]
         return self.conv(channels, kernel, group=channels, **attributes)  # pyright: ignore[reportArgumentType]
 

@@ -11,17 +11,18 @@ from lfopt.ir import CommandStream, Graph, Plan
 from lfopt.isa.tables import Class
 from lfopt.ops.reference import reference
 from lfopt.planning import dram_at_port
+from tests.random_plans import Values
 
 
-def emulated(stream: CommandStream, inputs: dict[str, np.ndarray], order: Order, seed: int) -> Emulation:
+def emulated(stream: CommandStream, inputs: Values, order: Order, seed: int) -> Emulation:
     """The stream on a chip full of garbage; every pair of accesses that no wait orders is an error."""
-    found = memory(stream, inputs)
+    found = memory(stream, dict(inputs))
     return emulate(
         stream.program, found, lanes=stream.lanes, buffer_bytes=stream.buffer_bytes, order=order, rng=np.random.default_rng(seed), check=True
     )
 
 
-def disagreement(plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], seed: int) -> list[str]:
+def disagreement(plan: Plan, graph: Graph, inputs: Values, seed: int) -> list[str]:
     """Where the stream differs from the plan's bytes and the network's outputs."""
     stream = encode(plan, graph)
     done = emulated(stream, inputs, list(Order)[seed % len(Order)], seed)

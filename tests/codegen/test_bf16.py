@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ class Integers:
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
-        self.weights = [numpy_helper.from_array(np.float32(value), name) for name, value in (("low", -1), ("high", 2))]
+        self.weights = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("low", -1), ("high", 2))]
         self.nodes: list[NodeProto] = []
 
     def weight(self, *extents: int, share: float = 1.0) -> str:
@@ -61,7 +62,7 @@ class Integers:
         self.weights.append(numpy_helper.from_array(values.astype(np.float32), f"w{len(self.weights)}"))
         return f"w{len(self.weights) - 1}"
 
-    def add(self, kind: str, *inputs: str, **settings: object) -> str:
+    def add(self, kind: str, *inputs: str, **settings: Any) -> str:
         self.nodes.append(helper.make_node(kind, [*inputs], [f"t{len(self.nodes)}"], f"n{len(self.nodes)}", **settings))
         return f"t{len(self.nodes) - 1}"
 

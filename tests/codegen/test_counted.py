@@ -218,7 +218,7 @@ def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
 def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
     """Maps lie in it at the addresses of the plan: two of them in the same bytes, one after the other."""
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
-    costs = GroupCosts.of(graph, Hardware("32KiB", element_bytes=4, l2_bytes="10KiB"), scheme="lbdf")
+    costs = GroupCosts.of(graph, Hardware(32 << 10, element_bytes=4, l2_bytes=10 << 10), scheme="lbdf")
     found = draft(graph, costs, solve(costs, SearchOptions(passes=1)).groups, 0, GIVEN)
     assert isinstance(found, Draft)
     plan = found.plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[in
     assert [entry.count for entry in entries if isinstance(entry, Turns)] == turns
 
 
-def alone(kind: str, shapes: list[list[int]], weights: list[list[int] | np.ndarray], result: list[int], **attributes: object) -> Graph:
+def alone(kind: str, shapes: list[list[int]], weights: list[list[int] | np.ndarray], result: list[int], **attributes: Any) -> Graph:
     """One operator on feature maps, then weights: arrays as they are, of shapes random ones."""
     rng = np.random.default_rng(0)
     maps, names = {f"x{i}": shape for i, shape in enumerate(shapes)}, [f"w{i}" for i in range(len(weights))]

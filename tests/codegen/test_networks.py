@@ -39,7 +39,7 @@ def agrees(graph: Graph, folder: Path, threads: int = 1) -> None:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
     inputs = inputs_of(graph)
-    expected = dict(zip(graph.outputs, session.run(list(graph.outputs), inputs), strict=True))
+    expected = {name: np.asarray(value) for name, value in zip(graph.outputs, session.run(list(graph.outputs), inputs), strict=True)}
     model, _ = compile_graph(graph, threads=threads)
     for name, values in model.run(inputs).items():
         scale = float(np.abs(expected[name]).max())

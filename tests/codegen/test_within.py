@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def agrees(graph: Graph, plan: Plan, folder: Path) -> None:
 class Image(Net):
     """A graph of images."""
 
-    def conv(self, x: str, read: int, made: int, side: int = 1, **attributes: object) -> str:
+    def conv(self, x: str, read: int, made: int, side: int = 1, **attributes: Any) -> str:
         pad = side // 2
         return self.add("Conv", x, self.drawn(made, read, side, side), self.drawn(made), pads=[pad] * 4, **attributes)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+from scipy.stats import spearmanr
 
 from lfopt.frontend import from_model
 from lfopt.fusion import connected, convex_gap
@@ -62,3 +65,9 @@ def random_groups(count: int, most: int) -> list[tuple[Dataflow, int]]:
             if 1 < mask.bit_count() <= most and connected(flow.neighbours, mask) and not convex_gap(flow, mask):
                 found.append((flow, mask))
     return found
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's."""
+    found: Any = spearmanr(a, b)
+    return float(found.statistic)

@@ -14,7 +14,7 @@ from explainers.cuts import GroupCuts
 from explainers.graph import links
 from explainers.split import Splitter
 from lfopt.fusion import connected
-from lfopt.ir import Hardware
+from lfopt.ir import Hardware, Scheme
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Traffic
@@ -23,8 +23,8 @@ from tests.explainers.networks import convolutions, network, random_groups
 from tests.strategies import random_graph, random_hardware
 
 
-def costs_of(flow: Dataflow, buffer_bytes: int = 1 << 40, **options: str) -> GroupCosts:
-    return GroupCosts(flow, Hardware(buffer_bytes), Traffic.ONCE, epilogue=False, **options)
+def costs_of(flow: Dataflow, buffer_bytes: int = 1 << 40, scheme: Scheme = "lbdf") -> GroupCosts:
+    return GroupCosts(flow, Hardware(buffer_bytes), Traffic.ONCE, epilogue=False, scheme=scheme)
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "brr", "resident", "auto"])
@@ -105,9 +105,7 @@ def test_analytic_explanations_of_every_scheme_lead_to_valid_groups() -> None:
             costs = costs_of(flow, 700, scheme=scheme)
             if costs.price(mask) is not None:
                 continue
-            splitter = Splitter(
-                flow, analytic(costs), lambda group, c=costs: c.price(group) is not None, lambda group, c=costs: c.price(group).dram_bytes
-            )
+            splitter = Splitter(flow, analytic(costs), lambda group, c=costs: c.price(group) is not None, lambda group, c=costs: c.dram(group).total)
             groups = splitter(mask)
             assert groups is not None
             assert all(costs.price(group) is not None for group in groups)

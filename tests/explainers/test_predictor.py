@@ -18,7 +18,7 @@ from torch_geometric.explain.config import ExplanationType, MaskType
 from explainers.gnn_explainer import VERDICT
 from explainers.graph import FEATURES, Batch, Groups, links, resized
 from explainers.model import Network, Verdict, neighbours, odds
-from explainers.needs import Needs, Question
+from explainers.needs import LabelScheme, Needs, Question
 from explainers.predictor import WEIGHTS, Predictor, pieces, scale
 from lfopt.app.commands.dataset import dataflow, drawer
 from lfopt.ir import Hardware, InvalidConfig
@@ -47,7 +47,7 @@ def drawn(name: str, count: int, seed: int, scheme: str = "lbdf") -> list[int]:
     return list(found)[:count]
 
 
-def needs_of(name: str, scheme: str = "lbdf", beta: int = BETA) -> Needs:
+def needs_of(name: str, scheme: LabelScheme = "lbdf", beta: int = BETA) -> Needs:
     return Needs(flow_of(name), Hardware(beta), scheme)
 
 

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import Message
@@ -105,7 +106,8 @@ def _damage_field(model: Message, rng: random.Random) -> None:
         setattr(message, field.name, _scalar(field, rng, getattr(message, field.name)))
 
 
-def _damage_list(items: Sequence, field: object, rng: random.Random) -> None:
+def _damage_list(items: Any, field: Any, rng: random.Random) -> None:
+    """`field`: its descriptor; which class that is depends on how Protobuf is installed."""
     kind = rng.randrange(4)
     if kind == 0 and len(items):
         del items[rng.randrange(len(items))]
@@ -129,7 +131,7 @@ def _damage_list(items: Sequence, field: object, rng: random.Random) -> None:
         items[b].CopyFrom(keep)
 
 
-def _scalar(field: object, rng: random.Random, now: object) -> object:
+def _scalar(field: Any, rng: random.Random, now: Any) -> object:
     if field.enum_type is not None:
         return rng.choice(field.enum_type.values).number
     match field.cpp_type:

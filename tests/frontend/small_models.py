@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -56,7 +57,7 @@ def build(
     return make_model(graph, opset_imports=imports, ir_version=ir)
 
 
-def one(kind: str, shape: Sequence[int], *constants: np.ndarray | None, opset: int, outputs: int = 1, **attributes: object) -> ModelProto:
+def one(kind: str, shape: Sequence[int], *constants: np.ndarray | None, opset: int, outputs: int = 1, **attributes: Any) -> ModelProto:
     """One operator on input x and constants c0, c1, ..., between two Relus so that it is neither the first nor the last."""
     names = [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]
     made = [f"y{i}" for i in range(outputs)]
@@ -157,11 +158,11 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
         yield "clip", one("Clip", image, opset=v, min=0.1, max=1.0)
         yield "clip_max", one("Clip", image, opset=v, max=1.0)
     else:
-        yield "pad", one("Pad", image, ints(0, 0, 1, 2, 0, 0, 3, 0), np.float32(0.5).reshape(()), opset=v)
+        yield "pad", one("Pad", image, ints(0, 0, 1, 2, 0, 0, 3, 0), np.array(0.5, np.float32), opset=v)
         yield "pad_reflect", one("Pad", image, ints(0, 0, 1, 2, 0, 0, 3, 0), opset=v, mode="reflect")
         yield "clip", one("Clip", image, np.array(0.1, np.float32), np.array(1, np.float32), opset=v)
         yield "clip_max", one("Clip", image, None, np.array(1, np.float32), opset=v)
-    yield "dropout", one("Dropout", image, opset=v, **({"ratio": 0.3} if v < 12 else {}))
+    yield "dropout", one("Dropout", image, opset=v, ratio=0.3) if v < 12 else one("Dropout", image, opset=v)
     if v >= 12:
         yield "dropout_ratio", one("Dropout", image, np.array(0.3, np.float32), opset=v)
     if v >= 8:
@@ -216,7 +217,7 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
             build(
                 [make_node("Range", ["a", "b", "d"], ["r"]), make_node("Cast", ["r"], ["f"], to=1), make_node("Add", ["x", "f"], ["y"])],
                 {"x": (2, 3)},
-                {"a": np.int64(0).reshape(()), "b": np.int64(3).reshape(()), "d": np.int64(1).reshape(())},
+                {"a": np.array(0), "b": np.array(3), "d": np.array(1)},
                 opset=version,
             ),
         )
@@ -272,7 +273,7 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
             build(
                 [make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), make_node("DequantizeLinear", ["q", "s", "z"], ["y"])],
                 {"x": image},
-                {"s": np.float32(0.1).reshape(()), "z": np.uint8(3).reshape(())},
+                {"s": np.array(0.1, np.float32), "z": np.array(3, np.uint8)},
                 opset=version,
             ),
         )

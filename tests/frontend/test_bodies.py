@@ -23,11 +23,11 @@ TYPES = {"i": TensorProto.INT64, "c": TensorProto.BOOL}
 
 def graph(nodes: list[NodeProto], inputs: list[str], outputs: list[str], constants: dict[str, np.ndarray] | None = None) -> GraphProto:
     """A body; names that begin with i are numbers, with c conditions, all others maps. It states no shapes."""
-    ends = [
+    ends, results = (
         [make_tensor_value_info(name, TYPES.get(name[0], TensorProto.FLOAT), [] if name[0] in TYPES else None) for name in of]
         for of in (inputs, outputs)
-    ]
-    return make_graph(nodes, "body", *ends, [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()])
+    )
+    return make_graph(nodes, "body", ends, results, [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()])
 
 
 def branches(condition: list[NodeProto], **constants: np.ndarray) -> ModelProto:

@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from lfopt.frontend import from_model, load
-from lfopt.ir import InvalidModel
+from lfopt.ir import Graph, InvalidModel
 from tests.frontend.oracle import structure
 from tests.frontend.small_models import NEWEST, build, floats, make_node, one
 
@@ -26,9 +26,16 @@ def external(folder, write=True, **info):
     return folder / "m.onnx"
 
 
+def given(graph: Graph, name: str) -> np.ndarray:
+    """The values of a constant, which has some."""
+    value = graph.constants[name]
+    assert value is not None
+    return value
+
+
 def test_values_come_from_the_file(tmp_path):
     graph = load(external(tmp_path, offset=64, length=8000))
-    assert np.array_equal(graph.constants["c0"], WEIGHTS)
+    assert np.array_equal(given(graph, "c0"), WEIGHTS)
     assert graph.notes == ()
 
 
@@ -92,7 +99,7 @@ def test_constant_nodes_may_keep_their_values_outside_too(tmp_path):
     model.graph.node.insert(0, make_node("Constant", [], ["c0"], value=model.graph.initializer[0]))
     del model.graph.initializer[:]
     path.write_bytes(model.SerializeToString())
-    assert np.array_equal(load(path).constants["c0"], WEIGHTS)
+    assert np.array_equal(given(load(path), "c0"), WEIGHTS)
 
 
 def test_a_model_in_memory_has_no_folder(tmp_path):
@@ -110,4 +117,4 @@ def test_packed_types_are_unpacked(tmp_path):
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="w")
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    assert load(tmp_path / "m.onnx").constants["f"].tolist() == list(range(-8, 7))
+    assert given(load(tmp_path / "m.onnx"), "f").tolist() == list(range(-8, 7))

@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -66,7 +67,7 @@ def repeated(name, callee, times):
 
 def in_branches(then, other=None, kind="If"):
     """A node with branches, on a condition that is computed."""
-    branches = {
+    branches: dict[str, Any] = {
         f"{name}_branch": make_graph([node], name, [], [make_tensor_value_info("b", 1, None)])
         for name, node in (("then", then), ("else", other or make_node("Neg", ["x"], ["b"])))
     }
@@ -90,6 +91,7 @@ def looped(turns, depth=1):
         ends = [make_tensor_value_info(*told) for told in (("k", TensorProto.INT64, []), ("go", TensorProto.BOOL, []), ("before", 1, [2, 3]))]
         body = make_graph(inside, "body", ends, [make_tensor_value_info("go", TensorProto.BOOL, []), make_tensor_value_info("after", 1, [2, 3])])
         node = make_node("Loop", ["n", "", "before"], ["after"], name="again", body=body)
+    assert node is not None
     model = build([*known, make_node("Relu", ["x"], ["before"]), node], {"x": (2, 3)}, opset=18)
     if turns is None:
         model.graph.input.append(make_tensor_value_info("n", TensorProto.INT64, []))

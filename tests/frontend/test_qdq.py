@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,7 +50,7 @@ class Net:
         self.constants[name] = np.asarray(value, dtype)
         return name
 
-    def node(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: object) -> str:
+    def node(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
         made = [f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if outputs > 1 else "") for k in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, made, f"n{len(self.nodes)}", domain=domain, **attributes))
         return made[0]
@@ -71,7 +72,8 @@ class Net:
         held = self.constant(self.rng.integers(-127, 128, shape), "int8")
         scales = scale * np.arange(1, count + 1) if axis is not None else scale
         parameters = self.constant(scales), self.constant(np.zeros(np.shape(scales)), "int8")
-        return self.node("DequantizeLinear", held, *parameters, **({} if axis is None else {"axis": axis}))
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        return self.node("DequantizeLinear", held, *parameters, **attributes)
 
     def bias(self, count: int, unit: float = 0.05 * 0.01) -> str:
         held = self.constant(self.rng.integers(-500, 500, count), "int32")

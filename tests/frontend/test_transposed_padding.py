@@ -25,7 +25,7 @@ ort.set_default_logger_severity(4)
 def model(rows: int, kernel: int, **attributes: Any) -> onnx.ModelProto:
     """A ConvTranspose along the rows of a (1, 1, rows, 1) map; attributes are those of the rows. Powers of ten tell the taps apart."""
     beside = {"output_padding": 0}
-    both = {name: [value, beside.get(name, 1)] if isinstance(value, int) else value for name, value in attributes.items()}
+    both: dict[str, Any] = {name: [value, beside.get(name, 1)] if isinstance(value, int) else value for name, value in attributes.items()}
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="up", kernel_shape=[kernel, 1], **both)
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 1, rows, 1))
     y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)

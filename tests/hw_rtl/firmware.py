@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cffi
 import numpy as np
@@ -62,7 +63,7 @@ def library(folder: Path) -> Path:
     return folder / "lf_device.so"
 
 
-def opened(path: Path) -> tuple[cffi.FFI, object]:
+def opened(path: Path) -> tuple[cffi.FFI, Any]:
     """(cffi, the driver) from what `library` has made."""
     ffi = cffi.FFI()
     ffi.cdef(path.with_suffix(".cdef").read_text())

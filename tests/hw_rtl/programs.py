@@ -39,7 +39,7 @@ def agrees(result: RunResult, wanted: Emulation) -> None:
 
 def transfer(rng: np.random.Generator, store: bool, loops: Sequence[int], lanes: int = 16) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
     """A descriptor and a command inside loops of so many turns (the innermost first), or None if the shapes do not fit."""
-    columns, blocks, tail = int(rng.integers(1, 41)), int(rng.integers(1, 5)), int(rng.choice([rng.integers(1, lanes + 1), lanes]))
+    columns, blocks, tail = int(rng.integers(1, 41)), int(rng.integers(1, 5)), int(rng.choice([int(rng.integers(1, lanes + 1)), lanes]))
     count, slots = int(rng.integers(1, 6)), int(rng.integers(1, 6))
     command: dict[str, int] = {"count": count}
     highest: dict[str, int] = {}

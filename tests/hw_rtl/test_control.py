@@ -6,6 +6,7 @@ import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def memory() -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
 
 
-def ran(model: Model, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: int) -> RunResult:
+def ran(model: Model, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: Any) -> RunResult:
     return run(
         model, program, memory, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES, **{"limit_cycles": LIMIT_CYCLES, **more}, dram=dram
     )  # fmt: skip

@@ -8,6 +8,7 @@ have none. What this cannot show: an X that ends the same as 0 and as 1, in an `
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -84,5 +85,5 @@ def test_faults_do_not_depend_on_what_was_there(unknown_model: Model, memory: np
     for _ in range(40):
         broken = bytearray(words)
         broken[int(rng.integers(0, len(words)))] ^= 1 << int(rng.integers(0, 8))
-        limits = {"watchdog_cycles": 2000, "limit_cycles": 60_000}
-        alike([run(unknown_model, bytes(broken), memory, write_region=WRITABLE, unknown=seed, **limits) for seed in SEEDS[:2]], bytes_too=False)
+        limited = partial(run, unknown_model, bytes(broken), memory, write_region=WRITABLE, watchdog_cycles=2000, limit_cycles=60_000)
+        alike([limited(unknown=seed) for seed in SEEDS[:2]], bytes_too=False)

@@ -105,7 +105,7 @@ def repetitive(draw: st.DrawFn, depth: int = 2) -> list[list[Node]]:
         body = draw(st.lists(steps, min_size=1, max_size=3))
         by, count = draw(st.integers(-1, 2)), draw(st.integers(1, 4))
         body = [shifted(step, 9) for step in body]  # so that nothing moves below 0
-        blocks += [[shifted(step, by * k) for step in body] for k in range(count)]
+        blocks += [list[Node](shifted(step, by * k) for step in body) for k in range(count)]
     if depth:
         inner = fold(draw(repetitive(depth=depth - 1)), 2)
         at = draw(st.integers(0, len(blocks)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -35,7 +36,7 @@ from tests.operators import (
 
 Family = Callable[[np.random.Generator], Case | None]
 CASES = 40  # per family
-MANY = {activation: 150, binary: 120, other_elementwise: 200, statistics: 80, along_an_axis: 80, moved: 80, gathered: 60}
+MANY: dict[Any, int] = {activation: 150, binary: 120, other_elementwise: 200, statistics: 80, along_an_axis: 80, moved: 80, gathered: 60}
 every_family = pytest.mark.parametrize("family", FAMILIES + ARITHMETIC, ids=lambda f: f.__name__)
 
 
@@ -242,7 +243,7 @@ def test_every_operator_of_the_table_is_computed() -> None:
     assert set(TABLE) <= drawn_kinds, sorted(set(TABLE) - drawn_kinds)
 
 
-def call_of(kind: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], constant: tuple[int, ...] = (), **attributes: object) -> Call:
+def call_of(kind: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], constant: tuple[int, ...] = (), **attributes: Any) -> Call:
     operator = Operator("op", kind, tuple(f"x{i}" for i in range(len(shapes))), ("y",), attributes)  # type: ignore[arg-type]
     tensors = tuple(Tensor(f"x{i}", shape, "float32") for i, shape in enumerate(shapes))
     is_constant = tuple(i in constant for i in range(len(shapes)))

@@ -205,12 +205,13 @@ def test_partial_results_over_any_parts_of_the_rows_merge_to_the_same_integers(k
         assert made is not None
         graph = from_model(made[0])
         call = Call.of(graph, graph.operators[0])
-        operands = [Part(graph.constants.get(t, made[1].get(t)), whole(graph.shape(t))) for t in call.operator.inputs]  # type: ignore[arg-type]
+        operands: list[Part | None] = [Part(graph.constants.get(t, made[1].get(t)), whole(graph.shape(t))) for t in call.operator.inputs]  # type: ignore[arg-type]
         assert folding(call) == "rows"
         assert arithmetic(call) in (Arithmetic.MEAN, Arithmetic.EXTREME)
         box, rows = whole(call.result), call.rows_in(0)
         cuts = sorted({0, rows, *rng.integers(0, rows, 3).tolist()})
         parts = [accumulate(call, cut_to(call, operands, (box,), span), box, 0) for span in pairwise(cuts)]
+        assert operands[0] is not None
         assert {part.dtype for part in parts} == {np.dtype("int32") if arithmetic(call) is Arithmetic.MEAN else operands[0].values.dtype}
         found = finish(call, reduce(partial(merge, call), parts), operands, box)
         assert found.dtype == call.result_tensors[0].dtype

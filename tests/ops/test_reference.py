@@ -45,7 +45,7 @@ def runtime(graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return dict(zip(graph.outputs, session.run(list(graph.outputs), inputs), strict=True))
+    return dict(zip(graph.outputs, map(np.asarray, session.run(list(graph.outputs), inputs)), strict=True))
 
 
 def distance(found: np.ndarray, wanted: np.ndarray) -> float:

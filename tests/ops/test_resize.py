@@ -300,5 +300,5 @@ def test_a_constant_that_is_resized_is_what_lfopt_computes_and_not_what_the_refe
 def test_a_resize_of_no_known_mode_or_region_is_refused_by_name(changed: dict[str, str], region: Any, told: str) -> None:
     plain = {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "ceil"}
     with pytest.raises(InvalidModel, match=r"model: node 'axis 0' \(Resize\)") as caught:
-        from_model(model([Axis(4, 6, None, region and tuple(map(np.float32, region)), plain | changed)]))
+        from_model(model([Axis(4, 6, None, region and (np.float32(region[0]), np.float32(region[1])), plain | changed)]))
     assert told in str(caught.value)

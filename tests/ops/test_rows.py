@@ -38,7 +38,7 @@ def depends(case: Case, index: int) -> np.ndarray:
             for old, new in zip(before, after, strict=True):
                 axis = row_axis(old.shape)
                 differs = ~np.isclose(old, new, rtol=1e-5, atol=1e-6, equal_nan=True)
-                per_row = differs.any(axis=tuple(a for a in range(old.ndim) if a != axis)) if axis is not None else np.array([differs.any()])
+                per_row = np.atleast_1d(differs.any(axis=tuple(a for a in range(old.ndim) if a != axis) if axis is not None else None))
                 found[: len(per_row), row] |= per_row
     return found
 

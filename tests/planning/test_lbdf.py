@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +50,9 @@ def test_ring_sizes_are_those_of_the_schedule_run_row_by_row_on_larger_graphs() 
     assert compare_rings(100_000, 3000, 7, 11) > 100_000
 
 
-def grown(costs: GroupCosts, mask: int) -> tuple[int, int]:
+def grown(costs: GroupCosts, mask: int) -> tuple[Any, int]:
     """(floor, dram) of a group grown operator by operator, in topological order."""
-    done = floor = dram = 0
+    done, floor, dram = 0, None, 0
     for op in bits(mask):
         floor, dram = costs.grow(done, floor, dram, op)
         done |= 1 << op

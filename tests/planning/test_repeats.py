@@ -28,6 +28,7 @@ def test_all_that_groups_may_repeat_and_the_copies_are_no_more_than_is_allowed(a
     own = sum(Dataflow.of(graph).macs)
     assert left_for_groups(graph, allowed) == pytest.approx(allowed)
     (barrier,) = barriers(graph)
+    copied = graph
     for cone in barrier.cones:
         copied, _ = with_copies(graph, {barrier.reduction: cone})
         flow = Dataflow.of(copied)

@@ -160,7 +160,7 @@ def test_groups_priced_as_if_maps_stayed_are_those_that_spare_the_most(seed: int
 
 def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_stay() -> None:
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 64, 64)}, "default", weights=False)
-    costs = GroupCosts.of(graph, Hardware("16KiB", l2_bytes="64KiB"), scheme="auto")
+    costs = GroupCosts.of(graph, Hardware(16 << 10, l2_bytes=64 << 10), scheme="auto")
     first = solve(costs, SearchOptions(passes=1))
     best = for_second_level(costs, first, lambda found: make_draft(graph, costs, found, 0), None)
     before, after = (make_draft(graph, costs, found, 0).plan.totals for found in (first, best))
@@ -171,7 +171,7 @@ def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_sta
 @pytest.mark.slow
 def test_a_map_that_stays_may_be_loaded_again_instead_of_weights() -> None:
     graph = load_network("zoo:resnet18", {}, "default", weights=False)
-    costs = GroupCosts.of(graph, Hardware("64KiB", l2_bytes="1MiB"), scheme="auto")
+    costs = GroupCosts.of(graph, Hardware(64 << 10, l2_bytes=1 << 20), scheme="auto")
     found = solve(costs)
     plain = make_draft(graph, costs, found, 0).plan
     best, totals = planned_with_second_level(costs, found, None)

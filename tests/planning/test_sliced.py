@@ -17,7 +17,7 @@ from onnx import helper
 from codegen.source import Unsupported
 from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model
-from lfopt.ir import Compute, Cost, Graph, Hardware, Plan, PlannedGroup, Step, step_count
+from lfopt.ir import Compute, Cost, DoesNotFit, Graph, Hardware, Plan, PlannedGroup, Step, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, totals_of
@@ -62,7 +62,8 @@ def sliced(costs: GroupCosts) -> BySlices:
 def alone(costs: GroupCosts) -> GroupCosts:
     """The same with mode sliced alone."""
     found = costs.at(costs.hardware.buffer_bytes)
-    found._whole, found._nothing, found._anywhere, found._grown = [sliced(costs)], (None,), [], {}
+    for name, value in {"_whole": [sliced(costs)], "_nothing": (None,), "_anywhere": [], "_grown": {}}.items():
+        setattr(found, name, value)
     return found
 
 
@@ -111,7 +112,9 @@ def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_
         written = sliced(case.costs).schedule(case.mask, case.costs.hardware.buffer_bytes, 1).make
         assert not isinstance(written, str)
         assert written(Limit()) == written(Limit()), "a way is written twice: timed, then planned"
-        (group,) = plan_groups(case.costs, (case.mask,), limit=Limit(late_until_steps()))
+        planned = plan_groups(case.costs, (case.mask,), limit=Limit(late_until_steps()))
+        assert not isinstance(planned, DoesNotFit)
+        (group,) = planned
         assert group.dram == case.plan.groups[0].dram
         assert step_count(group.steps) >= step_count(case.plan.groups[0].steps) > 0, "in a hurry slices are the narrowest"
         again = replace(plan, groups=(group,))
@@ -165,6 +168,7 @@ def test_the_bound_of_a_block_never_falls_and_mates_hold_it() -> None:
             bound = mode.grow(done, bound, op)
             done |= 1 << op
             assert mode.may_fit(done, bound, need + 1)
+            assert bound is not None
             floors.append(bound.floor)
         assert floors == sorted(floors)
         grown += len(floors) > 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, numpy_helper
@@ -30,7 +31,7 @@ ONLY_FLOAT32 = frozenset({"Celu"})  # as ONNX declares it
 class Told:
     """Settings of a label: attributes, and inputs after the operands."""
 
-    attributes: Mapping[str, object] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     inputs: Sequence[np.ndarray | None] = ()
     axes: tuple[int, ...] = ()
 
@@ -110,7 +111,7 @@ class _Nodes:
         self.constants[name] = value
         return name
 
-    def _add(self, kind: str, operands: Sequence[str], attributes: Mapping[str, object]) -> str:
+    def _add(self, kind: str, operands: Sequence[str], attributes: Mapping[str, Any]) -> str:
         name = f"t{len(self.nodes)}"
         self.nodes.append(make_node(kind, list(operands), [name], name=f"{kind}_{len(self.nodes)}", **attributes))
         return name

@@ -43,7 +43,8 @@ def without_values(graph):
 
 def assert_equal_results(before, after):
     feeds = random_feeds(before)
-    assert_close(*(run(newest_opset_of_onnxruntime(to_model(g)), feeds) for g in (after, before)))
+    found, wanted = (run(newest_opset_of_onnxruntime(to_model(g)), feeds) for g in (after, before))
+    assert_close(found, wanted)
 
 
 FOLDED = {

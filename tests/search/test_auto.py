@@ -15,6 +15,7 @@ from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.modes.bands import InBands
 from search.exact import solve
 from search.result import Result
 from tests.brute import Oracle, brute_force, prices
@@ -276,7 +277,9 @@ def test_a_group_that_does_not_fit_is_explained_by_the_mode_that_needs_the_least
             found = costs.evaluate(mask)
             if isinstance(found, DoesNotFit):
                 needs = {"lbdf": costs.groups.line_need(mask), "resident": costs.modes["resident"].need(mask)}
-                if choices := costs.modes["brr"].bands.choices(mask):
+                banded = costs.modes["brr"]
+                assert isinstance(banded, InBands)
+                if choices := banded.bands.choices(mask):
                     needs["brr"] = choices[-1].buffer_bytes
                 assert costs.least_need(mask) == (min(needs, key=needs.__getitem__), found.needed)
                 assert found.needed == min(needs.values())

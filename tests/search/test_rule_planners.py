@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -47,7 +48,7 @@ def network(*nodes: onnx.NodeProto, **inputs: tuple[int, ...]) -> Graph:
     return from_model(onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)))
 
 
-def node(kind: str, inputs: str, output: str, **attributes: object) -> onnx.NodeProto:
+def node(kind: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
     return helper.make_node(kind, inputs.split(), [output], output, **attributes)  # type: ignore[arg-type]
 
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -272,7 +273,7 @@ def values(box: tuple[tuple[int, int], ...]) -> np.ndarray:
     return np.arange(np.prod(SHAPE), dtype=np.float32).reshape(SHAPE)[tuple(slice(*span) for span in box)]
 
 
-def ring(slots: int, slot_bytes: int = 12, size: int = 1000, **hardware: int) -> Buffer:
+def ring(slots: int, slot_bytes: int = 12, size: int = 1000, **hardware: Any) -> Buffer:
     return Buffer(Hardware(size, **hardware), (Place("x", "map", 100, slots, slot_bytes), Place("y", "map", 100 + slots * slot_bytes, 1, 12)))
 
 

@@ -298,7 +298,7 @@ def smaller_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan |
     return replace(plan, hardware=replace(plan.hardware, buffer_bytes=max(found))) if found else None
 
 
-def other_hardware(**entries: int) -> Tamper:
+def other_hardware(**entries: int | None) -> Tamper:
     """Another chip, where it makes a difference."""
 
     def changed(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:

@@ -19,6 +19,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import (
     Box,
     Compute,
+    Cost,
     Cycles,
     DramAccess,
     DramBytes,
@@ -395,7 +396,8 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
     flow, hardware = Dataflow.of(graph), Hardware(kib << 10)
     costs, accelerator, tried = GroupCosts(flow, hardware), Accelerator(flow, hardware), 0
     for group in solve(costs).groups:
-        if costs.evaluate(group).mode != "lbdf":
+        price = costs.evaluate(group)
+        if not isinstance(price, Cost) or price.mode != "lbdf":
             continue
         places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
         exact = accelerator.time(steps, places)

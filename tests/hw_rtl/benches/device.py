@@ -125,6 +125,7 @@ async def lite_accesses_keep_their_order_under_late_answers(dut: Any, most: int)
     owed_b = owed_r = asked = 0
     answered = [0, 0]  # writes, reads
     wanted: list[int | None] = []
+    cycle = 0
     for cycle in range(2000):
         await FallingEdge(dut.axi_clk)
         dut.axi_rst.value = 0

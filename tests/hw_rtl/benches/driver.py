@@ -46,7 +46,7 @@ class Processor:
         self.memory = ffi.new("struct lf_memory *", {"data": self.room, "address": ADDRESS, "bytes": len(self.room)})
         self.files = [ffi.from_buffer("uint8_t[]", (FOLDER / f"{name}.bin").read_bytes()) for name in ("manifest", "program", "constants")]
         self.stream = ffi.new("struct lf_stream *", [value for data in self.files for value in (data, len(data))])
-        self.device = ffi.new("struct lf_device *")
+        self.device: Any = ffi.new("struct lf_device *")
 
     def broken(self, kind: object, error: object, trace: object) -> None:
         self.errors.append(error)
@@ -72,7 +72,7 @@ class Processor:
         """The result of a function of the driver, by its name."""
         found = self.ffi.cast("enum lf_result", getattr(self.lib, name)(self.device, *arguments))
         assert not self.errors, self.errors
-        return self.ffi.string(found)
+        return str(self.ffi.string(found))
 
     def maps(self, way: str) -> list[Any]:
         found = []
@@ -135,7 +135,7 @@ async def the_driver_runs_aborts_and_runs_a_stream(dut: Any, pressed: bool) -> N
         bench.monitor.quiet()
         fault = processor.lib.lf_last_fault(processor.device)
         assert (fault.code, fault.queue) == (Error.ABORTED, Queue.SEQUENCER)
-        assert processor.ffi.string(processor.lib.lf_error_text(fault.code)).decode() == Error.ABORTED.about
+        assert processor.ffi.string(processor.lib.lf_error_text(fault.code)) == Error.ABORTED.about.encode()
         for each in processor.maps("output"):
             processor.lib.lf_pack(processor.device, each, processor.ffi.new("uint8_t[]", each.channels * each.rows * each.columns))
         assert processor.outputs() == bytes(len(wanted))

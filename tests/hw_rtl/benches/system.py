@@ -52,7 +52,7 @@ class Monitor:
         self.sent = deque[tuple[int, int]]()  # (strobes, last) of beats that went before their request
         self.owed = Tally[str]()  # beats to read, responses to writes
         self.places: set[int] = set()  # beats that were written
-        self.writable = WRITABLE
+        self.writable: tuple[int, int] = WRITABLE
         self.task = cocotb.start_soon(self.watch())
 
     def see(self, name: str) -> int:
