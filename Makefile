@@ -29,7 +29,7 @@ demo: $(VENV)/.base  ## Environment, then the main job: EfficientNet-B3 read fro
 lint: $(VENV)/.dev  ## Format check, lint, types, import floors
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 	$(BIN)/lint-imports
 
 test: lint  ## Environment, then all checks
