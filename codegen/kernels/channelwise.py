@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen.kernels.dots import Products, extents, is_signed, ones_of, rows, tile_function
 from codegen.kernels.packed import BLOCK, LANES, Bytes, constants
-from codegen.kernels.tiles import Channels, pixels
+from codegen.kernels.tiles import Channels, pixels, works
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.writer import Writer
@@ -40,7 +40,7 @@ def depthwise(out: Writer, unit: Unit, window: Window, products: Products) -> No
         rows(out, unit, window, products.zero_in, LANES)
         out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
         ends.declare(out)
-        by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(c.tiles for c in across))
+        by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             first, wide = channels.first // LANES, len(channels.lanes)
             stop = first + wide * channels.tiles

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from codegen.kernels import pairs
-from codegen.kernels.tiles import Channels, Pixels, pixels, tile
+from codegen.kernels.tiles import Channels, Pixels, pixels, tile, works
 from codegen.kernels.unit import Unit
 from codegen.kernels.vector import vector_product
 from codegen.kernels.window import Window, declare_rows
@@ -39,7 +39,7 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         out.all(declare_rows(unit, window, rows))
         out.all(unit.declarations())
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-        by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
+        by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             packed = pairs.packed(weights, channels, flat=pairs.is_flat(unit, window)) if in_pairs else _packed(weights, channels)
             place = unit.blob.add(packed, "uint32" if in_pairs else "float32")

@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.elements import BF16
 from codegen.kernels import columns
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors
+from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors, works
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
 from codegen.tails import number
@@ -67,7 +67,7 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
         if fold.divisors is not None:
             out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
-        by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
+        by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             out(f"const int c = {channels.first} + t * {channels.width};")
             weights = _constants(unit, window, fold, channels)

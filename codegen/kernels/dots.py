@@ -14,7 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from codegen.kernels.packed import LANES, Bytes, Scaling, constants
-from codegen.kernels.tiles import pixels, tile
+from codegen.kernels.tiles import pixels, tile, works
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.layout import Image
@@ -162,7 +162,7 @@ def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> 
         rows(out, unit, window, products.zero_in, 4)
         ends.declare(out)
         out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
+        by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             first, wide = channels.first // LANES, len(channels.lanes)
             stop = first + wide * channels.tiles

@@ -8,7 +8,7 @@ from functools import partial
 
 from codegen.elements import FLOAT32, Element
 from codegen.kernels.pairs import weighed
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, vectors
+from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, vectors, works
 from codegen.kernels.unit import Unit
 from codegen.layout import Layout
 from codegen.writer import Writer
@@ -83,7 +83,7 @@ def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) ->
     with out.kernel(unit.name):
         _matrices(out, unit, sources, "0")
         out(f"pair *restrict w = (pair *)(void *){scratch};" if in_pairs else f"float *restrict w = {scratch};")
-        by_heads = unit.shares_better(stack.count, sum(part.tiles for part in along)) or stack.count >= 4 * unit.target.threads
+        by_heads = unit.shares_better([1] * stack.count, works(along)) or stack.count >= 4 * unit.target.threads
         with unit.each(out, "s", stack.count, split=by_heads):
             _locate(out, unit, stack, sources)
             start = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,11 @@ class Channels(NamedTuple):
         """Channels of a tile."""
         return sum(self.lanes)
 
+    @property
+    def work(self) -> int:
+        """Of a tile: its vectors."""
+        return len(self.lanes)
+
 
 class Pixels(NamedTuple):
     """Equal tiles of pixels, side by side, of which none or the same taps fall off the row."""
@@ -32,6 +37,16 @@ class Pixels(NamedTuple):
     size: int
     tiles: int
     missing: frozenset[tuple[int, int]]  # (pixel of the tile, column of the kernel) beside the row
+
+    @property
+    def work(self) -> int:
+        """Of a tile: its pixels."""
+        return self.size
+
+
+def works(runs: Iterable[Channels | Pixels]) -> list[int]:
+    """Of every tile of some runs, in their order."""
+    return [run.work for run in runs for _ in range(run.tiles)]
 
 
 def vectors(channels: int, target: Target) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call, Dataflow
 
+NEARLY = 0.02  # of the time of all threads: less is no reason to part work otherwise
 R = TypeVar("R", Channels, Pixels)
 Address = Callable[[int, str], str]  # (map, row as a C expression) -> C expression for the address of that row
 
@@ -150,10 +152,15 @@ class Unit:
 
     # -- loops -----------------------------------------------------------------------------------------------------------------------------
 
-    def shares_better(self, one: int, other: int) -> bool:
-        """Whether so many equal pieces of work keep the threads busier than, or as busy as, so many others do."""
-        busy = [n / (-(-n // self.target.threads) * self.target.threads) for n in (one, other)]
-        return busy[0] >= busy[1]
+    def shares_better(self, one: Sequence[int], other: Sequence[int]) -> bool:
+        """Whether pieces of so much work, shared out in their order, keep the threads busier than, or nearly as busy as, others do."""
+        return self._busy(one) >= self._busy(other) - NEARLY
+
+    def _busy(self, works: Sequence[int]) -> float:
+        """The share of their time that the threads are at work."""
+        sums, threads = [0, *accumulate(works)], self.target.threads
+        at = [sums[len(works) * k // threads] for k in range(threads + 1)]
+        return sums[-1] / (threads * max(stop - first for first, stop in pairwise(at)))
 
     def tiles(self, out: Writer, runs: Sequence[R], index: str, *, split: bool) -> Iterator[R]:
         """Loops over the tiles of each run; the body of one is written before the next is asked for. `split`: threads share them out."""
