@@ -292,7 +292,7 @@ def test_a_compiled_model_is_called_as_a_function_and_as_a_session(model: onnx.M
             lambda: lfopt.InferenceSession(model, target="c99").run(["z"], {"x": x}),
             "output_names: found 'z'; accepted: None, or a list of 'y'",
         ),
-        (lambda: lfopt.InferenceSession(model, target="c99").run(None, [x]), "input_feed: found list; accepted: arrays by name"),
+        (lambda: UNTYPED.InferenceSession(model, target="c99").run(None, [x]), "input_feed: found list; accepted: arrays by name"),
     ):
         with pytest.raises(lfopt.InvalidConfig, match=re.escape(said)):
             call()

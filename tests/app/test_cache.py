@@ -527,7 +527,7 @@ def test_what_was_not_used_for_longest_goes_where_models_are_too_large(filled: P
 
 def test_a_model_that_is_compiled_puts_out_others_and_stays(made: list[Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LFOPT_CACHE_SIZE", "1B")
-    first, second = (lfopt.compile(doubling(tmp_path / f"{k}.onnx", k)) for k in (2.0, 3.0))
+    first, second = (one_shape(doubling(tmp_path / f"{k}.onnx", k)) for k in (2.0, 3.0))
     assert [item.path.name for item in contents()] == [second.folder.name]
     assert all(np.array_equal(model.run({"x": X})["y"], 2 * X) for model in (first, second)), "the first runs on"
     monkeypatch.setenv("LFOPT_CACHE_SIZE", "much")

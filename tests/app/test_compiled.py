@@ -151,7 +151,7 @@ def test_a_model_is_a_path_a_name_or_in_memory(printed: list, model: Path, monke
     proto.graph.name = "renamed"
     renamed = one_shape(proto)
     assert json.loads((renamed.folder / "entry.json").read_text())["facts"]["network"] == "renamed"
-    assert lfopt.compile("zoo:squeezenet1_1", input_shapes={"image": [1, 3, 64, 64]}).name == "twice"
+    assert one_shape("zoo:squeezenet1_1", input_shapes={"image": [1, 3, 64, 64]}).name == "twice"
 
 
 def test_what_is_no_model_is_refused_in_one_line_that_does_not_show_it(printed: list, model: Path) -> None:

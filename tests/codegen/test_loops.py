@@ -202,7 +202,7 @@ def test_maps_are_read_between_their_elements(tmp_path: Path) -> None:
     for family in (between_elements, bit_cast):
         for case in cases(family, 12):
             operands = [Constant(v) if i in case.constant and v is not None else v for i, v in enumerate(case.operands)]
-            net.add(case.kind, *operands, **case.attributes)
+            net.add(case.kind, *operands, **dict[str, Any](case.attributes))
     agrees(net, tmp_path)
     odd = Net()
     x, far = np.ones((1, 2, 3, 4), np.float32), rng.choice(np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1], np.float32), (1, 8, 4, 5))
