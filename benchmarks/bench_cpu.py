@@ -72,8 +72,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="turns of each engine (default %(default)s)")
     parser.add_argument("--element", choices=get_args(ElementName), default="float32", help="of our plans and of OpenVINO (default %(default)s)")
     options = parser.parse_args()
-    page = "cpu" if options.element == "float32" else f"cpu-{options.element}"
-    sheet, missing = Sheet(page, options.results, WIDTH), absent(options.peers)
+    sheet = Sheet("cpu" if options.element == "float32" else f"cpu-{options.element}", options.results, WIDTH)
+    missing = absent(options.peers)
     peers = [name for name in options.peers if name not in missing]
     about = conditions()
     rows = [*_rows(options, peers)]
