@@ -23,6 +23,7 @@ from benchmarks.cpu import Planned, compiled, say
 from benchmarks.peers import PEERS, WORKER, installed, interpreter
 from codegen.elements import ElementName
 from lfopt.app.agreement import exactly
+from lfopt.frontend import save
 from lfopt.ir import Graph, LfoptError
 
 PATIENCE = 300.0  # seconds until a library that does not answer is given up
@@ -160,7 +161,8 @@ def _loaded(
         request |= {"model": str(code.built.library), "name": code.source.name}
         engine = Engine("lfopt", Path(sys.executable), scratch)
     else:
-        request["model"] = str(_copied(plans["exact"].folder / "simplified.onnx", scratch))
+        save(graph, scratch / "whole.onnx")
+        request["model"] = str(_copied(scratch / "whole.onnx", scratch))
         engine = Engine(name, interpreter(name), scratch)
     np.savez(given, **values)  # pyright: ignore[reportArgumentType]  (the stub has an option among the names)
     try:
