@@ -25,8 +25,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.bench_rectify import collect
-from benchmarks.guided import GUIDANCE, SEARCHES, Settings, Trials, learnt_from
+from benchmarks.guided import GUIDANCE, SEARCHES, Settings, Trials, learnt_from, met
 from benchmarks.results import Sheet, add_option, table_of
 from explainers.fidelity import measures
 from explainers.needs import Question
@@ -106,8 +105,7 @@ def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings,
 def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups: int) -> list[Run]:
     """Of groups that the predictor calls invalid, without operators that do not fit by themselves."""
     beta, needs, predictor = costs.hardware.buffer_bytes, rule(costs), Predictor.load(costs.scheme)
-    unfit = sum(1 << i for i in range(len(costs.dataflow)) if costs.groups.line_need(1 << i) >= beta)
-    found = [Question(needs, mask, beta) for mask in collect(costs, unfit, "RS", 0, groups)]
+    found = [Question(needs, mask, beta) for mask in met(costs, "RS", 0, groups)]
     invalid = [each for each, odds in zip(found, predictor.odds(found), strict=True) if odds > 0] if found else []
     rows: list[Run] = []
     for name in names if invalid else []:

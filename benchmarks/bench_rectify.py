@@ -18,22 +18,21 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-import numpy as np
 from rich import box
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.guided import learnt_from
+from benchmarks.guided import MET, learnt_from, met, unfit
 from benchmarks.results import Sheet, add_option
 from explainers.controls import brute
-from explainers.split import LINKS, Explain, Splitter, without
+from explainers.split import LINKS, Explain, Splitter
 from lfopt import zoo
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.guidance import explainer
@@ -42,12 +41,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
-from search.local import improve
-from search.options import SearchOptions
-from search.result import Result
-from search.sampling import sample
 
-SEARCHES: dict[str, tuple[Callable[..., Result], int]] = {"RS": (sample, 100), "LS": (improve, 300)}
 EXPLAINERS = ("random", "every link", "analytic", "brute", "gnne", "pg", "rg")
 FEWER = {"gnne": 5, "brute": 2}  # of so many groups, one is given to a slow explainer
 PAPER = {("RS", "gnne"): 72.1, ("RS", "pg"): 50.7, ("RS", "rg"): 91.4, ("LS", "gnne"): 83.1, ("LS", "pg"): 59.1, ("LS", "rg"): 94.0}  # table V, %
@@ -87,12 +81,11 @@ def main() -> None:
         flow = dataflow(f"zoo:{network}" if network in zoo.names() else network)
         title = f"{Path(network).stem}{' (learnt from)' if network in learnt else ''}, {kib} KiB"
         costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
-        unfit = sum(1 << i for i in range(len(flow)) if costs.groups.line_need(1 << i) >= kib * 1024)
-        sheet.show(f"{title}: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
-        groups = {(name, seed): collect(costs, unfit, name, seed, options.groups) for name in SEARCHES for seed in range(options.seeds)}
+        sheet.show(f"{title}: {len(flow)} operators, of which {unfit(costs).bit_count()} do not fit by themselves")
+        groups = {(name, seed): met(costs, name, seed, options.groups) for name in MET for seed in range(options.seeds)}
         best = {group: best_bytes(costs, group) for found in groups.values() for group in found}
         table = _table(f"{title}: up to {options.groups} groups of each search, {options.seeds} seeds")
-        for search in SEARCHES:
+        for search in MET:
             for links in options.links:
                 for name in options.explainers:
                     with sheet.console.status(f"{search}, {name}, {links} links"):
@@ -108,22 +101,6 @@ def main() -> None:
     sheet.write()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
-
-
-def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> list[int]:
-    """Groups that do not fit, of those that a search meets, without the operators that do not fit by themselves."""
-    flow, beta = costs.dataflow, costs.hardware.buffer_bytes
-    met: set[int] = set()
-
-    def note(group: int) -> None:
-        parts = without(flow, group, unfit)
-        met.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
-
-    search, budget = SEARCHES[name]
-    search(costs, SearchOptions(budget=budget, seed=seed, split=note))
-    groups = sorted(met)
-    order = np.random.default_rng(seed).permutation(len(groups))[:most]
-    return [groups[k] for k in order]
 
 
 def best_bytes(costs: GroupCosts, group: int) -> int:

@@ -125,12 +125,14 @@ def measured(
     busy: dict[str, list[float]] = {}
     errors: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as open_engines:
+        whole = Path(folder) / "whole.onnx"
+        save(graph, whole)
         engines: dict[str, Engine] = {}
         for name in (*plans, *peers):
             scratch = Path(folder) / name
             scratch.mkdir()
             try:
-                engine = open_engines.enter_context(_loaded(name, graph, values, plans, threads, element, scratch))
+                engine = open_engines.enter_context(_loaded(name, graph, whole, values, plans, threads, element, scratch))
                 errors[name] = error_of(engine.outputs(), exact)
             except LfoptError as error:
                 say(f"{graph.name}, {threads} threads: {name} skipped: {error}")
@@ -151,9 +153,12 @@ def measured(
 
 @contextmanager
 def _loaded(
-    name: str, graph: Graph, values: Arrays, plans: Mapping[str, Planned], threads: int, element: ElementName, scratch: Path
+    name: str, graph: Graph, whole: Path, values: Arrays, plans: Mapping[str, Planned], threads: int, element: ElementName, scratch: Path
 ) -> Iterator[Engine]:  # fmt: skip
-    """An engine by the name of a plan or of a peer. Raises Refused; Unsupported for a plan that cannot be printed."""
+    """An engine by the name of a plan or of a peer; `whole`: the network of all images, as peers take it.
+
+    Raises Refused; Unsupported for a plan that cannot be printed.
+    """
     given = scratch / "inputs.npz"
     request: dict[str, Any] = {"do": "load", "inputs": str(given), "threads": threads, "element": element, "outputs": list(graph.outputs)}
     if name in plans:
@@ -161,8 +166,7 @@ def _loaded(
         request |= {"model": str(code.built.library), "name": code.source.name}
         engine = Engine("lfopt", Path(sys.executable), scratch)
     else:
-        save(graph, scratch / "whole.onnx")
-        request["model"] = str(_copied(scratch / "whole.onnx", scratch))
+        request["model"] = str(_copied(whole, scratch))
         engine = Engine(name, interpreter(name), scratch)
     np.savez(given, **values)  # pyright: ignore[reportArgumentType]  (the stub has an option among the names)
     try:

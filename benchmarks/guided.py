@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from explainers.controls import by_need
 from explainers.predictor import WEIGHTS
-from explainers.split import Explain
+from explainers.split import Explain, without
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.config import GuidanceName
 from lfopt.app.guidance import explainer, rule, screener, splitter
@@ -26,6 +28,7 @@ from search.sampling import sample
 
 SEARCHES: dict[str, Callable[..., Result]] = {"RS": sample, "LS": improve, "NSGA-II": evolve}
 GUIDANCE: tuple[GuidanceName, ...] = ("none", "random", "analytic", "gnne", "pg", "rg")
+MET = {"RS": 100, "LS": 300}  # plans of a search whose groups are looked at
 PROOF_SECONDS = 120.0
 
 
@@ -90,6 +93,24 @@ class Trials:
         if isinstance(costs, GroupCosts):
             return costs
         return GroupCosts(costs.dataflow, Hardware(2 * self.elements), Traffic.ONCE, scheme="brr", epilogue=False)
+
+
+def unfit(costs: GroupCosts) -> int:
+    """The operators that do not fit by themselves."""
+    return sum(1 << i for i in range(len(costs.dataflow)) if costs.groups.line_need(1 << i) >= costs.hardware.buffer_bytes)
+
+
+def met(costs: GroupCosts, name: str, seed: int, most: int) -> list[int]:
+    """Groups that do not fit, up to so many of those that a search of MET meets, without the operators that do not fit by themselves."""
+    alone, beta, found = unfit(costs), costs.hardware.buffer_bytes, set[int]()
+
+    def note(group: int) -> None:
+        parts = without(costs.dataflow, group, alone)
+        found.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
+
+    SEARCHES[name](costs, SearchOptions(budget=MET[name], seed=seed, split=note))
+    groups = sorted(found)
+    return [groups[k] for k in np.random.default_rng(seed).permutation(len(groups))[:most]]
 
 
 def learnt_from() -> set[str]:
