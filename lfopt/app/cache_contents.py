@@ -45,12 +45,18 @@ def contents(*, verify: bool = False) -> list[Item]:
     """The folders that the cache has made, and those that killed runs have left. Links are not its work."""
     found: list[Item] = []
     for root in (cache_folder(), cache_folder() / PROGRAMS):
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as names:
-            for name in names:
-                if name.is_dir(follow_symlinks=False) and (key := re.match(KEYS, name.name)):
-                    with suppress(FileNotFoundError):  # somebody has removed it
-                        found.extend(_item(Path(name.path), key[0], verify=verify))
+        for path, key in _folders(root):
+            with suppress(FileNotFoundError):  # somebody has removed it
+                found.extend(_item(path, key, verify=verify))
     return found
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, str]]:
+    """Folders whose names begin with a key, and these; none where there is no such root."""
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as names:
+        for name in names:
+            if name.is_dir(follow_symlinks=False) and (key := re.match(KEYS, name.name)):
+                yield Path(name.path), key[0]
 
 
 def _item(path: Path, key: str, *, verify: bool) -> Iterator[Item]:
@@ -98,11 +104,10 @@ def trim(root: Path, limit: int, spared: str) -> None:
 
 def _models(root: Path) -> Iterator[Item]:
     """The compiled models of a folder, whole or not."""
-    with os.scandir(root) as names:
-        for name in names:
-            if name.is_dir(follow_symlinks=False) and re.fullmatch(KEYS, name.name):
-                with suppress(FileNotFoundError):  # somebody has removed it
-                    yield Item(Path(name.path), name.name, "model", "", "", (Path(name.path) / ENTRY).lstat().st_mtime)
+    for path, key in _folders(root):
+        if path.name == key:
+            with suppress(FileNotFoundError):  # somebody has removed it
+                yield Item(path, key, "model", "", "", (path / ENTRY).lstat().st_mtime)
 
 
 def _size(path: Path) -> int:

@@ -51,6 +51,7 @@ class InferenceSession:
         if not isinstance(made, Compiled | CompiledByShape):
             raise InvalidConfig(f"{type(model).__name__}: input_shapes: absent; accepted: shapes by name, as a session says what it takes")
         self._made = made
+        self._names = tuple(value.name for value in self.get_outputs())
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs in order."""
@@ -68,11 +69,10 @@ class InferenceSession:
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[np.ndarray]:
         """Outputs of these names, all in order for None. Raises InvalidConfig for names that the model has not, and as `Compiled.run`."""
-        known = [value.name for value in self.get_outputs()]
-        wanted = known if output_names is None else output_names
-        unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in known]
+        wanted = self._names if output_names is None else output_names
+        unknown = [wanted] if isinstance(wanted, str) else [name for name in wanted if name not in self._names]
         if unknown:
-            raise InvalidConfig(one_line(f"output_names: found {unknown[0]!r}; accepted: None, or a list of {', '.join(map(repr, known))}"))
+            raise InvalidConfig(one_line(f"output_names: found {unknown[0]!r}; accepted: None, or a list of {', '.join(map(repr, self._names))}"))
         if not isinstance(input_feed, Mapping):
             raise InvalidConfig(f"input_feed: found {type(input_feed).__name__}; accepted: arrays by name")
         made = self._made.run(input_feed)

@@ -28,9 +28,7 @@ DEFAULT: Method = "minmax"
 PERCENTILE = 99.99  # of the elements, at either end
 BINS = 8192  # of a distribution, over both signs
 CUTS = 128  # that are tried, evenly spaced up to the largest magnitude
-FEW = (
-    2 * BINS
-)  # elements that are no distribution over so many bins, as those of the gates of squeeze-and-excite blocks: no divergence is told by them
+FEW = 2 * BINS  # elements that are no distribution over so many bins, as the gates of squeeze-and-excite blocks: no divergence is told by them
 LEVELS = 256  # of an 8-bit integer
 
 

@@ -56,12 +56,12 @@ class Maps:
             options = runtime.SessionOptions()
             options.log_severity_level = 4
             self.session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._read = {value.name for value in self.session.get_inputs()}
 
     def __call__(self, sample: Sample) -> dict[str, np.ndarray]:
         """Maps by name. Raises UnsupportedModel."""
-        read = {value.name for value in self.session.get_inputs()}
         with _refused(self.label):
-            made = self.session.run(self.made, {name: value for name, value in sample.items() if name in read})
+            made = self.session.run(self.made, {name: value for name, value in sample.items() if name in self._read})
         return {**{name: sample[name] for name in self.inputs}, **dict(zip(self.made, made, strict=True))}
 
 
