@@ -171,9 +171,9 @@ class Attending:
 
     def out(self, blocks: Blocks, head: int, band: int) -> Box:
         """The part of the result that a block of heads and a band of queries make."""
-        found = self._result(blocks, head, band)
-        assert found is not None, "blocks are chosen so that results are boxes"
-        return found
+        box = self._result(blocks, head, band)
+        assert box is not None, "blocks are chosen so that results are boxes"
+        return box
 
     def box(self, k: int, blocks: Blocks, head: int, band: int, keys: Span) -> Box:
         """What they read of an operand, for a block of keys."""
@@ -189,7 +189,7 @@ class Attending:
 
     @cached_property
     def _dependence(self) -> dict[int, tuple[bool, bool, bool]]:
-        form, found = self.form, dict[int, tuple[bool, bool, bool]]()
+        form, varies = self.form, dict[int, tuple[bool, bool, bool]]()
         mixed = (*((0, 1) for _ in self.stack), (0, 1), (0, self.width))
 
         def read(box: Box) -> list[tuple[Box, ...]]:
@@ -199,8 +199,8 @@ class Attending:
         first, later = read(mixed), read(cut(mixed, -2, (self.queries - 1, self.queries)))
         heads = [read((*box, *mixed[-2:])) for box in self.stacks(1)]
         for n, k in enumerate(self.operands):
-            found[k] = any(one[n] != first[n] for one in heads), later[n] != first[n], first[n][0] != first[n][1]
-        return found
+            varies[k] = any(one[n] != first[n] for one in heads), later[n] != first[n], first[n][0] != first[n][1]
+        return varies
 
     def _bytes(self, k: int, box: Box) -> int:
         if box_elements(box) == 0:
@@ -211,19 +211,19 @@ class Attending:
 
     def entries(self, blocks: Blocks) -> list[Entry]:
         """The places."""
-        layout, found = self.layout, list[Entry]()
+        layout, entries = self.layout, list[Entry]()
         for k in self.operands:
             keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(self.keys, blocks.keys)
             boxes = {box_shape(box): box for box in (self.box(k, blocks, 0, 0, span) for span in keys)}.values()
             if self.constant[k]:
-                found.append(Entry(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
+                entries.append(Entry(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
             else:
-                found.append(Entry(self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))))
+                entries.append(Entry(self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))))
         out = self.out(blocks, 0, 0)
         if self._several(blocks):
             state = state_box(self.call, out)
-            found.append(Entry(self.sums_place, "sum", row_count(state), layout.sums_row(state)))
-        return found + self.finish.entries(out)
+            entries.append(Entry(self.sums_place, "sum", row_count(state), layout.sums_row(state)))
+        return entries + self.finish.entries(out)
 
     def _several(self, blocks: Blocks) -> bool:
         """Whether any band sees several blocks of keys."""
@@ -238,15 +238,15 @@ class Attending:
 
     def _apart(self, blocks: Blocks) -> list[Entry]:
         """Places that share no bytes."""
-        found = self.entries(blocks)
-        return [entry for entry in found if entry.name != self.finish.made[0]] if self._in_place(blocks, found) else found
+        entries = self.entries(blocks)
+        return [entry for entry in entries if entry.name != self.finish.results[0]] if self._in_place(blocks, entries) else entries
 
     def _stacked(self, blocks: Blocks) -> tuple[Place, ...]:
         """The places, with their addresses."""
         places, entries = self.layout.stack(self._apart(blocks)), self.entries(blocks)
         if len(places) == len(entries):
             return places
-        result = next(entry for entry in entries if entry.name == self.finish.made[0])
+        result = next(entry for entry in entries if entry.name == self.finish.results[0])
         return (*places, Place(result.name, result.purpose, places[0].address, result.slots, result.slot_bytes))
 
     def _in_place(self, blocks: Blocks, entries: Sequence[Entry]) -> bool:
@@ -254,11 +254,11 @@ class Attending:
         first = self.operands[0]
         if self.constant[first] or self.form.uses[first][1] != "queries" or self.queries < 2:
             return False
-        if blocks.heads > 1 or len(self.finish.made) > 1:
+        if blocks.heads > 1 or len(self.finish.results) > 1:
             return False
         by_head, by_query, _ = self._depends(first)
         renewed = (by_head or len(self.stacks(1)) == 1) and (by_query or self.bands(blocks) == 1)
-        result = next(entry for entry in entries if entry.name == self.finish.made[0])
+        result = next(entry for entry in entries if entry.name == self.finish.results[0])
         short = self.width <= self.form.product.shape(0)[-1] and result.slots * result.slot_bytes <= entries[0].slots * entries[0].slot_bytes
         return renewed and short and self._query_by_query
 
@@ -334,7 +334,7 @@ class Attending:
         total, stays = 0, 0  # bytes of one block of heads; of what the first turn need not load
         before: Box | None = None
         ends: list[tuple[Box, int]] = []
-        for band, seen in enumerate(zip(*(found.tolist() for found in self._seen(blocks)), strict=True)):
+        for band, seen in enumerate(zip(*(blocks_read.tolist() for blocks_read in self._seen(blocks)), strict=True)):
             first, last = (self.box(k, blocks, 0, band, self._block(blocks, number)) for number in (seen[0], seen[1] - 1))
             size, one, only = self._bytes(k, first), self._sum(k, blocks, band, seen), seen[1] - seen[0] == 1
             ends += [(first, size), (last, self._bytes(k, last))]
@@ -365,11 +365,11 @@ class Attending:
 
     def _all_blocks(self, k: int, blocks: Blocks, band: int) -> int:
         """Bytes of all blocks of keys, for one band."""
-        found = spans(self.keys, blocks.keys)
+        key_spans = spans(self.keys, blocks.keys)
         if not self.even:
-            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in found)
-        first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (found[0], found[-1]))
-        return (len(found) - 1) * first + last
+            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in key_spans)
+        first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (key_spans[0], key_spans[-1]))
+        return (len(key_spans) - 1) * first + last
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ class Attending:
         limit.expect(1)
 
         def tile(head: int, band: int) -> tuple[Node, ...]:
-            return fold([*limit.made(self._tile(blocks, head, band, at))])
+            return fold([*limit.allowed(self._tile(blocks, head, band, at))])
 
         if blocks.outside == "heads":
             nodes = in_turn([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
@@ -422,7 +422,7 @@ class Attending:
         """The turns of a block of heads and a band of queries."""
         out, seen = self.out(blocks, head, band), self.blocks_of(blocks, band)
         before = self._before(blocks, head, band)
-        result = at[self.finish.made[0]]
+        result = at[self.finish.results[0]]
         for number, span in enumerate(seen):
             steps: list[Step] = []
             tile = (head, band, number)
@@ -447,9 +447,9 @@ class Attending:
 def best(work: Work, beta: int) -> tuple[Blocks, DramBytes, int] | None:
     """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest turns."""
     attending = Attending(work)
-    found = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
-    if not found:
+    candidates = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
+    if not candidates:
         return None
-    dram, blocks = min(found, key=lambda pair: (pair[0].total, attending.turns(pair[1])))
+    dram, blocks = min(candidates, key=lambda pair: (pair[0].total, attending.turns(pair[1])))
     blocks = attending.wider(blocks, beta)
     return blocks, dram, attending.need(blocks)

@@ -98,7 +98,7 @@ class Schedule:
 
     def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        bands = [*limit.made(tuple(self._band(band)) for band in range(self.run.bands))]
+        bands = [*limit.allowed(tuple(self._band(band)) for band in range(self.run.bands))]
         head: list[Node] = [*self._constants()] if self.run.resident else []
         return tuple(self.places), (*head, *fold(bands, LONGEST_PERIOD))
 
@@ -130,7 +130,7 @@ class Schedule:
                 producer = flow.producer[o.map]
                 if producer < 0 or not self.mask >> producer & 1:
                     readers.setdefault(o.map, []).append((i, (0, *o.reads.need), o.reads.keep))
-        found: dict[int, list[list[Span]]] = {}
+        loads: dict[int, list[list[Span]]] = {}
         for m, reads in readers.items():
             loaded, bands = 0, list[list[Span]]()
             for band in range(self.run.bands):
@@ -139,8 +139,8 @@ class Schedule:
                 kept = min(max(kept, loaded), stop)
                 bands.append([(loaded, kept), (kept, stop)])
                 loaded = stop
-            found[m] = bands
-        return found
+            loads[m] = bands
+        return loads
 
     def _loads(self, m: int, spans: Sequence[Span]) -> Iterator[Step]:
         """Rows of an external map, no more at a time than its ring has."""

@@ -67,14 +67,14 @@ def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
 def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False) -> tuple[int, ...]:
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
-    found: list[Linked | int] = []
+    linked: list[Linked | int] = []
     for constrained, run in groupby(groups, lambda group: bool(group & costs.rules.touched)):
         unlinked = [*run]
-        found += unlinked if constrained else _Linking(costs, unlinked, late, everywhere=everywhere).run()
-    for chain in found:
+        linked += unlinked if constrained else _Linking(costs, unlinked, late, everywhere=everywhere).run()
+    for chain in linked:
         if isinstance(chain, Linked):
             costs.learn(chain)
-    return tuple(chain.mask if isinstance(chain, Linked) else chain for chain in found)
+    return tuple(chain.mask if isinstance(chain, Linked) else chain for chain in linked)
 
 
 class _Linking:
@@ -113,7 +113,11 @@ class _Linking:
             if maker in at:
                 for position in range(at[maker] + 1, self.last[m] + 1):
                     crossing[position].append(size)
-        fit = (found for found in enumerate(crossing) if found[1] and min(found[1]) < self.beta and len(found[1]) <= self.most_crossing)
+        fit = (
+            maps_across
+            for maps_across in enumerate(crossing)
+            if maps_across[1] and min(maps_across[1]) < self.beta and len(maps_across[1]) <= self.most_crossing
+        )
         return sorted(ends | {position for position, _ in fit})
 
     def _ahead(self, first: int) -> Iterator[tuple[int, int]]:
@@ -173,18 +177,18 @@ class _Linking:
             new = [edge for edge in self._path() if (edge.enter or edge.leave) and edge not in self.known]
             for edge in takewhile(lambda _: not self.late(), new):
                 self.known[edge] = self._work_out(edge)
-            if not new and (found := self._joined()) is not None:
-                return found
+            if not new and (chains := self._joined()) is not None:
+                return chains
         self.reckoning = False  # what was worked out must do
         for _ in range(ROUNDS):
-            if (found := self._joined()) is not None:
-                return found
+            if (chains := self._joined()) is not None:
+                return chains
         return [*self.given]
 
     def _joined(self) -> list[Linked | int] | None:
         """The stages of the cheapest path, joined; None where a chain does not come about: then its stages cost more."""
-        found = [self._mask(edges[0]) if not edges[-1].enter else self._join(edges) for edges in _chains(self._path())]
-        return None if None in found else [chain for chain in found if chain is not None]
+        chains = [self._mask(edges[0]) if not edges[-1].enter else self._join(edges) for edges in _chains(self._path())]
+        return None if None in chains else [chain for chain in chains if chain is not None]
 
     def _path(self) -> list[Edge]:
         """The cheapest stages from the first operator to the last, as far as costs are known."""
@@ -227,9 +231,9 @@ class _Linking:
         """Of so many bytes: what is left if all that is loaded repeatedly is on chip anyway."""
         enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
-        made = {m for i in bits(mask) for m in self.flow.results[i]}
-        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - made) + sum(self.sizes.map_bytes[m] for m in leave & made)
-        if (enter | leave) & read - made:
+        written = {m for i in bits(mask) for m in self.flow.results[i]}
+        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(self.sizes.map_bytes[m] for m in leave & written)
+        if (enter | leave) & read - written:
             total -= dram.input - self.sizes.once(mask).input
         return total
 
@@ -286,7 +290,7 @@ class _Linking:
                 continue
             start = 0 if m in enter or m in stage.over else first
             lives.setdefault("buffer", []).append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
-        return all(allocate(found)[1] < (left if store == "buffer" else hardware.stores[store]) for store, found in lives.items())
+        return all(allocate(live)[1] < (left if store == "buffer" else hardware.stores[store]) for store, live in lives.items())
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
         """The chain of stages; None where it does not hang together, or does not fit: then the stage that reaches highest must do with less."""
@@ -301,10 +305,10 @@ class _Linking:
             assert stage is not None
             loads = [self.layout.load_parameters(*pair) for i in bits(stage.mask) for pair in self.sizes.parameters_of(i)]
             joined.add(stage, loads, {m for m, _ in edge.enter}, {m for m, _ in edge.leave})
-        found = joined.build(self.beta)
-        if isinstance(found, Linked):
-            return found
-        number, excess = found
+        outcome = joined.build(self.beta)
+        if isinstance(outcome, Linked):
+            return outcome
+        number, excess = outcome
         self.less[edges[number]] = self.less.get(edges[number], 0) + max(excess, self.less.get(edges[number], 0))
         self.known.pop(edges[number])
         return None
@@ -379,18 +383,18 @@ class _Joining:
         """The chain; where it does not fit: the stage that reaches highest, and by how much."""
         addresses = [0] * len(self.lives)
         for store, size in (self.layout.hardware.stores | {"buffer": beta}).items():
-            own = [k for k, found in enumerate(self.stores) if found == store]
+            own = [k for k, of in enumerate(self.stores) if of == store]
             lives = [self.lives[k] for k in own]
-            found, top = allocate(lives)
+            addresses_here, top = allocate(lives)
             if top >= size:
                 held = {self.at[k][0] for k in self.held}
                 other = from_both_ends(lives, {j for j, k in enumerate(own) if k in held}, (size - 1) // ALIGN * ALIGN)
-                found, top = other if other[1] < top else (found, top)
+                addresses_here, top = other if other[1] < top else (addresses_here, top)
             if top >= size:
-                ends = [address + life.bytes for address, life in zip(found, lives, strict=True)]
+                ends = [address + life.bytes for address, life in zip(addresses_here, lives, strict=True)]
                 highest = lives[max(range(len(ends)), key=lambda k: (ends[k], -lives[k].bytes))]
                 return bisect_right(self.ends, highest.first), top - size + 1
-            for k, address in zip(own, found, strict=True):
+            for k, address in zip(own, addresses_here, strict=True):
                 addresses[k] = address
         places = tuple(replace(place, address=addresses[life] + offset) for place, (life, offset) in zip(self.places, self.at, strict=True))
         nodes = tuple(self.nodes)
@@ -406,5 +410,5 @@ def _chains(path: Sequence[Edge]) -> Iterator[list[Edge]]:
     for edge in path:
         numbers.append(number)
         number += not edge.leave
-    for _, found in groupby(zip(numbers, path, strict=True), key=lambda item: item[0]):
-        yield [edge for _, edge in found]
+    for _, edges in groupby(zip(numbers, path, strict=True), key=lambda item: item[0]):
+        yield [edge for _, edge in edges]

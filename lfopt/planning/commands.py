@@ -49,8 +49,8 @@ def refusal(call: Call) -> str | None:
     how = arithmetic(call) if result.quantization is not None else None
     support = SUPPORTED.get(how) if how is not None else None
     if support is None:
-        found = how.value if how else f"that of {result.dtype}"
-        return f"its arithmetic is {found}; the accelerator does {', '.join(sorted(done.value for done in SUPPORTED))}"
+        name = how.value if how else f"that of {result.dtype}"
+        return f"its arithmetic is {name}; the accelerator does {', '.join(sorted(done.value for done in SUPPORTED))}"
     return support.refusal(call) if support.does(call.operator.kind) else support.accepted
 
 
@@ -69,8 +69,8 @@ def _refused_scatter(call: Call) -> str | None:
         return f"found {groups} groups; the accelerator does 1" if len(call.result) == 4 else _refused_window(call)
     rows, columns = windows(call)
     if max(rows.dilation, columns.dilation) > 1 or max(rows.stride, columns.stride) > MOST_STRIDE:
-        found = f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
-        return f"found {found}; the accelerator does strides up to {MOST_STRIDE}, and no dilation"
+        geometry = f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
+        return f"found {geometry}; the accelerator does strides up to {MOST_STRIDE}, and no dilation"
     return None
 
 
@@ -130,8 +130,8 @@ def _refused_move(call: Call) -> str | None:
 
 def _repeats(call: Call, axis: int) -> bool:
     """Whether a Resize to the nearest element makes the same number of elements of each along an axis."""
-    size, made, found = call.shape(0)[axis], call.result[axis], axis_taps(call, axis)
-    return found is None or bool(size and made % size == 0 and (found.indices == np.arange(made)[:, None] // (made // size)).all())
+    size, size_out, taps = call.shape(0)[axis], call.result[axis], axis_taps(call, axis)
+    return taps is None or bool(size and size_out % size == 0 and (taps.indices == np.arange(size_out)[:, None] // (size_out // size)).all())
 
 
 class Support(NamedTuple):
@@ -225,7 +225,7 @@ def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
     """
     rows, columns = windows(call)
     dilation = rows.dilation if rows.kernel > 1 else columns.dilation
-    stride_rows, stride_columns = (found.stride if found.size_out > 1 else 1 for found in (rows, columns))  # a single window does not move
+    stride_rows, stride_columns = (axis.stride if axis.size_out > 1 else 1 for axis in (rows, columns))  # a single window does not move
     if within is not None:
         rows, columns = rows.trimmed(within[0]), columns.trimmed(within[1])
     return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
@@ -241,11 +241,11 @@ def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: in
     >>> reach(3, 1, 56, 16, 4, 4), reach(5, 1, 56, 16, 4, 4), reach(5, 2, 56, 16, 4, 4), reach(3, 3, 56, 16, 4, 4)
     ((4, 4), (3, 5), (2, 6), (1, 4))
     """
-    found = {1: window}
+    kernel_columns = {1: window}
     if width > 1:
-        found |= {columns: min(rows // columns, window + stride) for columns in range(2, min(most, window // stride, rows) + 1)}
-    columns = min(found, key=lambda columns: (Fraction(-(-kernel // found[columns]), columns), -columns))
-    return columns, found[columns]
+        kernel_columns |= {columns: min(rows // columns, window + stride) for columns in range(2, min(most, window // stride, rows) + 1)}
+    columns = min(kernel_columns, key=lambda columns: (Fraction(-(-kernel // kernel_columns[columns]), columns), -columns))
+    return columns, kernel_columns[columns]
 
 
 class Phase(NamedTuple):
@@ -268,18 +268,18 @@ class Phase(NamedTuple):
 @once_per_call
 def phases(call: Call) -> tuple[Phase, ...]:
     """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s."""
-    found: list[list[tuple[int, int, tuple[int, ...], int]]] = []
+    per_axis: list[list[tuple[int, int, tuple[int, ...], int]]] = []
     for axis in windows(call):
         parts: list[tuple[int, int, tuple[int, ...], int]] = []
         for first in range(min(axis.stride, axis.size_out)):
             remainder = (first + axis.pad) % axis.stride
             taps = tuple(range(remainder, axis.kernel, axis.stride))[::-1]
             parts.append((first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride))
-        found.append(parts)
+        per_axis.append(parts)
     return tuple(
         Phase(row, column, down, right, (rows, columns), Window(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
-        for row, down, rows, pad_rows in found[0]
-        for column, right, columns, pad_columns in found[1]
+        for row, down, rows, pad_rows in per_axis[0]
+        for column, right, columns, pad_columns in per_axis[1]
     )
 
 
@@ -332,11 +332,11 @@ class Contraction(NamedTuple):
         if self.depthwise or self.narrow(lanes, window):
             width = window if self.side_by_side else 1
             full, rest = divmod(self.columns, width)
-            found = (full, width * self.inner), (int(rest > 0), rest * self.inner)
+            counted = (full, width * self.inner), (int(rest > 0), rest * self.inner)
         else:
             full, rest = divmod(self.inner, lanes)
-            found = (full * self.columns, lanes), ((rest > 0) * self.columns, rest)
-        return tuple((count, size) for count, size in found if count)
+            counted = (full * self.columns, lanes), ((rest > 0) * self.columns, rest)
+        return tuple((count, size) for count, size in counted if count)
 
 
 def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) -> Contraction:

@@ -62,15 +62,17 @@ class Bands(Contraction):
     def entries(self, rows: int) -> list[Entry]:
         """The places."""
         layout = self.layout
-        found = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
-        found += [Entry(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source]
+        entries = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
+        entries += [
+            Entry(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source
+        ]
         widest = max(layout.row_on_chip(strip) for strip in self.strips)
-        found += [Entry(name, "map", rows, widest) for name in self.made]
+        entries += [Entry(name, "map", rows, widest) for name in self.results]
         if self.constants:
-            found.append(Entry(self.passing, "weight", 2, self._largest_block_bytes))
+            entries.append(Entry(self.passing, "weight", 2, self._largest_block_bytes))
         if self.second is not None:
-            found.append(Entry(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
-        return found
+            entries.append(Entry(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
+        return entries
 
     def need(self, rows: int) -> int:
         """Buffer bytes."""
@@ -122,7 +124,7 @@ class Bands(Contraction):
                     until = max(o.reads.need[stop - 1] for o in self.by_source[name])
                     steps += self._load(name, box, loaded, until, at)
                 boxes = [with_rows(meet(block, strip), (start, stop)) for block in self.blocks]
-                steps += fold([*limit.made(self._block(box, at, number + k) for k, box in enumerate(boxes))])
+                steps += fold([*limit.allowed(self._block(box, at, number + k) for k, box in enumerate(boxes))])
                 number += len(boxes)
                 steps += self.finish.epilogue(with_rows(strip, (start, stop)), at)
                 bands.append(tuple(steps))
@@ -143,4 +145,4 @@ class Bands(Contraction):
             steps.append(self.layout.load(name, box, at[self.second_place], number * self._second_block[0]))
         if self.constants:
             steps += self.load_constants(self.block_constants(out), at[self.passing], number)
-        return [*steps, self.layout.compute(self.head, (out,), (at[self.made[0]],))]
+        return [*steps, self.layout.compute(self.head, (out,), (at[self.results[0]],))]

@@ -38,7 +38,7 @@ class Contraction:
         self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
         self.second = next((o for o in work.operands if o.op == self.head and o.input == 1), None)
         self.finish = Finish(work, (0, 1))
-        self.made = self.finish.made
+        self.results = self.finish.results
         self.passing = self.layout.place_name("weights")
         self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
 
@@ -182,16 +182,16 @@ class Slices(Contraction):
         wide = self._once(("wide", grid.columns), lambda: max(stop - start for start, stop in self._columns(grid.columns).values()))
         patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
-        found = [Entry(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
+        entries = [Entry(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
         if self.second is not None:
             box = footprint(self.call, 1, tile, inputs=span)
-            found.append(Entry(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
+            entries.append(Entry(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
         if self.constants:
             size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
-            found.append(Entry(self.passing, "weight", 1, size))
+            entries.append(Entry(self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
-            found.append(Entry(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
-        return found + self.finish.entries(tile, grid.finish)
+            entries.append(Entry(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
+        return entries + self.finish.entries(tile, grid.finish)
 
     def need(self, grid: Grid) -> int:
         """Buffer bytes."""
@@ -281,7 +281,7 @@ class Slices(Contraction):
             loads += [(staying, turned, columns[:1]), (staying, rows, moved)]
         total = 0
         for boxes, *along in loads:
-            heights, widths = (Counter(stop - start for start, stop in found) for found in along)
+            heights, widths = (Counter(stop - start for start, stop in extents) for extents in along)
             for (height, m), (width, n) in product(heights.items(), widths.items()):
                 total += m * n * sum(times * self.layout.map_bytes(self._patch(box, (0, height), (0, width))) for box, times in boxes.items())
         return total
@@ -325,7 +325,7 @@ class Slices(Contraction):
                 tiles: list[tuple[Node, ...]] = []
                 for block in self._blocks(grid.channels):
                     sums = self._sums(grid, self._tile(block, rows, columns), partial(self._patch_of, block, read_rows, read_columns), at)
-                    tiles.append(fold([*limit.made(sums)]))
+                    tiles.append(fold([*limit.allowed(sums)]))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)
@@ -365,7 +365,7 @@ class Slices(Contraction):
     def _compute(self, at: dict[str, int], inputs: Span | None, out: Box, *, first: bool, last: bool) -> Step:
         """The head on a box of its result, for all input channels or a slice of them."""
         sums = -1 if inputs is None else at[self.sums_place]
-        return self.layout.compute(self.head, (out,), (at[self.made[0]],), inputs, sums, first=first, last=last)
+        return self.layout.compute(self.head, (out,), (at[self.results[0]],), inputs, sums, first=first, last=last)
 
     def _changed(self, index: int, box: Box) -> bool:
         """Whether something else than this part of an operand is on chip; notes that it will be."""
@@ -379,15 +379,15 @@ def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
     """Per span of `step` output rows: the input rows that it reads, grown so that together they cover all."""
     if reads is same_row(reads.rows_in):
         return {span: span for span in spans(reads.rows_in, step)}
-    found: dict[Span, Span] = {}
+    read: dict[Span, Span] = {}
     for start, stop in spans(reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
-        found[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
+        read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
     covered = 0
-    for k, (made, (start, stop)) in enumerate(found.items()):
-        found[made] = (min(start, covered), reads.rows_in if k == len(found) - 1 else max(stop, covered))
-        covered = found[made][1]
-    return found
+    for k, (written, (start, stop)) in enumerate(read.items()):
+        read[written] = (min(start, covered), reads.rows_in if k == len(read) - 1 else max(stop, covered))
+        covered = read[written][1]
+    return read
 
 
 def distinct(boxes: Sequence[Box]) -> list[Box]:

@@ -136,9 +136,9 @@ class GroupCosts:
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """The same with another buffer; what does not depend on its size is shared."""
-        found = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
-        found._grown = self._grown  # noqa: SLF001
-        return found
+        resized = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
+        resized._grown = self._grown  # noqa: SLF001
+        return resized
 
     @property
     def simpler(self) -> GroupCosts | None:
@@ -179,21 +179,21 @@ class GroupCosts:
         if rules.forbid(mask):
             return None
         wanted = rules.mode(mask)
-        found = self._price(mask) if wanted is None else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+        cost = self._price(mask) if wanted is None else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
         if wanted is not None and not self.groups.parameters_fit(mask):
-            found = None
-        broken = found is None or rules.parts(mask) or rules.contradict(mask)
-        found = found or self._price(mask)
-        return found if found is None or not broken else found._replace(dram_bytes=found.dram_bytes + UNMET)
+            cost = None
+        broken = cost is None or rules.parts(mask) or rules.contradict(mask)
+        cost = cost or self._price(mask)
+        return cost if cost is None or not broken else cost._replace(dram_bytes=cost.dram_bytes + UNMET)
 
     def learn(self, chain: Linked) -> None:
         """Price this group as a chain, if that moves fewer bytes."""
         mode, key = self.modes["chained"], (chain.mask, self.hardware.buffer_bytes)
         assert isinstance(mode, Chained)
         mode.known[key] = chain
-        found, other = mode.price(*key, 0), self.price(chain.mask)
-        if found is not None and (other is None or found.dram_bytes < other.dram_bytes):
-            self._prices[chain.mask] = found
+        cost, other = mode.price(*key, 0), self.price(chain.mask)
+        if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
+            self._prices[chain.mask] = cost
 
     def ways(self, mask: int, *, whole: bool | None = None) -> Iterator[Way]:
         """The ways in which a group may run: none moves fewer bytes than `price` says. `whole`: in modes that are so; None: in every mode."""
@@ -261,8 +261,8 @@ class GroupCosts:
 
     def chosen(self, mask: int) -> ExecutionMode | None:
         """The mode that `evaluate` chose; None where the group may not run."""
-        found = self.price(mask)
-        return None if found is None else self.modes[found.mode]
+        cost = self.price(mask)
+        return None if cost is None else self.modes[cost.mode]
 
     def terms(self, mask: int) -> Terms:
         """How the group runs in the mode that `evaluate` chose; where it may not run: DRAM bytes with every tensor once."""
@@ -297,7 +297,7 @@ class GroupCosts:
         """(mode, bytes of weights) of the mode in which the weight buffer lacks the least for the group; None where that is not what it lacks."""
         room = self.hardware.weight_buffer_bytes
         takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
-        needed, name = min((found for found in takes if room <= found[0] < NEVER), default=(NEVER, ""))
+        needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
         return None if needed == NEVER else (name, needed)
 
     def least_need(self, mask: int) -> tuple[str, int]:
@@ -329,14 +329,14 @@ class GroupCosts:
         """
         before = floor if mask else self._nothing
         larger = mask | 1 << op
-        found = tuple([mode.grow(mask, bound, op) for mode, bound in zip(self._whole, before, strict=True)])
+        floors = tuple([mode.grow(mask, bound, op) for mode, bound in zip(self._whole, before, strict=True)])
         if larger & self.excluded:  # an excluded operator stands alone, and moves nothing that is counted
-            return found, 0 if self.excluded >> op & 1 else self.groups.grow(mask, dram, op)
+            return floors, 0 if self.excluded >> op & 1 else self.groups.grow(mask, dram, op)
         dram = self.groups.grow(mask, dram, op)
         if len(self._grown) >= KEPT:
             self._grown.clear()
-        self._grown[larger] = found, dram
-        return found, dram
+        self._grown[larger] = floors, dram
+        return floors, dram
 
     def may_grow(self, mask: int, floor: Any) -> bool:
         """Whether this group, or one that it is grown into, may be legal, as far as lower bounds on the buffer tell."""

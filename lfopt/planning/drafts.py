@@ -90,8 +90,8 @@ def plan(
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     relink(costs, groups)
     bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes) if lower_bound_bytes is None else lower_bound_bytes
-    made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows), limit=limit)
-    return made if isinstance(made, DoesNotFit) else made.finished(limit)
+    drafted = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows), limit=limit)
+    return drafted if isinstance(drafted, DoesNotFit) else drafted.finished(limit)
 
 
 def draft(
@@ -114,7 +114,7 @@ def draft(
     outlines = outline(costs, groups, bands, lambda: bool(limit.over))
     if isinstance(outlines, DoesNotFit):
         return outlines
-    planned, level = tuple(found.group for found in outlines), SecondLevel()
+    planned, level = tuple(outlined.group for outlined in outlines), SecondLevel()
     if costs.hardware.l2_bytes:
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
@@ -150,11 +150,11 @@ def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:
     owner = {i: g for g, mask in enumerate(groups) for i in bits(mask)}
     order = TopologicalSorter({g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g} for g, mask in enumerate(groups)})
     order.prepare()
-    ready, found = list(order.get_ready()), list[int]()
+    ready, sequence = list(order.get_ready()), list[int]()
     heapify(ready)
     while ready:
-        found.append(g := heappop(ready))
+        sequence.append(g := heappop(ready))
         order.done(g)
         for freed in order.get_ready():
             heappush(ready, freed)
-    return tuple(groups[g] for g in found)
+    return tuple(groups[g] for g in sequence)

@@ -8,7 +8,7 @@ from lfopt.ops.rows import same_row
 
 def followed(flow: Dataflow) -> list[int]:
     """Per operator: producers after which it may stand in an epilogue: elementwise on the same rows, same shape."""
-    found: list[int] = []
+    producers: list[int] = []
     for i, row in enumerate(flow.specs):
         mask = 0
         if row.elementwise and len(flow.results[i]) == 1:
@@ -17,8 +17,8 @@ def followed(flow: Dataflow) -> list[int]:
                 source = flow.maps[operand.map]
                 if source.shape == result.shape and operand.reads is same_row(source.rows) and flow.producer[operand.map] >= 0:
                     mask |= 1 << flow.producer[operand.map]
-        found.append(mask)
-    return found
+        producers.append(mask)
+    return producers
 
 
 def is_epilogue_group(flow: Dataflow, follows: list[int], mask: int) -> bool:
@@ -32,11 +32,11 @@ def is_epilogue_group(flow: Dataflow, follows: list[int], mask: int) -> bool:
 
 def families(follows: list[int]) -> list[int]:
     """Per operator: everything that may stand in an epilogue group of which it is the head, itself included."""
-    found: list[int] = []
+    candidates: list[int] = []
     for head in range(len(follows)):
         family = 1 << head
         for i in range(head + 1, len(follows)):
             if follows[i] & family:
                 family |= 1 << i
-        found.append(family)
-    return found
+        candidates.append(family)
+    return candidates

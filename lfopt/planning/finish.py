@@ -17,17 +17,17 @@ class Finish:
 
     def __init__(self, work: Work, apart: Sequence[int]) -> None:
         self.work, self.layout, self.flow = work, work.layout, work.flow
-        self.made = [self.flow.maps[m].name for m in work.group.made]
-        self.outside = [self.flow.maps[m].name for m in work.group.made if m in work.group.outside]
+        self.results = [self.flow.maps[m].name for m in work.group.computed]
+        self.outside = [self.flow.maps[m].name for m in work.group.computed if m in work.group.outside]
         first = next(o.source.name for o in work.operands if o.op == work.head and o.input == 0)  # which has a place of its name already
         self.others: dict[str, list[Operand]] = {}
         for operand in work.operands:
             if operand.op != work.head or operand.input not in apart:
                 self.others.setdefault(operand.source.name, []).append(operand)
         self.places = {name: self.layout.place_name(f"{name} beside") if name == first else name for name in self.others}
-        readers = {name: [r for r in found if not work.own(*r)] for name, found in work.group.constants().items()}
-        self.constants = {name: found for name, found in readers.items() if found}
-        self.early = {name for name, found in self.constants.items() if any(op == work.head for op, _ in found)}  # read in flight
+        readers = {name: [r for r in reads if not work.own(*r)] for name, reads in work.group.constants().items()}
+        self.constants = {name: reads for name, reads in readers.items() if reads}
+        self.early = {name for name, reads in self.constants.items() if any(op == work.head for op, _ in reads)}  # read in flight
 
     def _operand(self, readers: Sequence[Operand], out: Box) -> Box:
         return hull([footprint(self.flow.calls[o.op], o.input, out) for o in readers])
@@ -38,11 +38,11 @@ class Finish:
     def entries(self, out: Box, rows: int | None = None) -> list[Entry]:
         """The places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
         layout, part = self.layout, out if rows is None else first_part(out, rows)
-        found = [Entry(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.made]
+        entries = [Entry(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.results]
         for name, readers in self.others.items():
             box = self._operand(readers, part)
-            found.append(Entry(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
-        return found + [Entry(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
+            entries.append(Entry(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
+        return entries + [Entry(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
 
     def dram(self, out: Box, rows: int | None = None) -> DramBytes:
         """Bytes that a block moves; `rows`: as in `entries`."""
@@ -65,21 +65,21 @@ class Finish:
 
     def in_parts(self, out: Box, rows: int, at: dict[str, int], head: Callable[[Box], Step]) -> list[list[Step]]:
         """The end of a block, so many rows at a time: what the head waits for, the head as `head` writes it, what follows. Constants come once."""
-        found: list[list[Step]] = []
+        part_steps: list[list[Step]] = []
         before: Box | None = None
         for part in parts(out, rows):
             constants = self._loads(out, at, early=True) if before is None else []
             steps = [*self._maps(part, before, at, early=True), *constants, head(part)]
             steps += self._maps(part, before, at, early=False)
             steps += self._loads(out, at, early=False) if before is None else []
-            found.append(steps + self.epilogue(part, at))
+            part_steps.append(steps + self.epilogue(part, at))
             before = part
-        return found
+        return part_steps
 
     def _maps(self, out: Box, before: Box | None, at: dict[str, int], *, early: bool) -> list[Step]:
         """Loads of the maps that the head reads itself, or of the others; not of what is there since the part `before` this one."""
-        found = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
-        boxes = ((name, self._operand(readers, out), before and self._operand(readers, before)) for name, readers in found)
+        chosen = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
+        boxes = ((name, self._operand(readers, out), before and self._operand(readers, before)) for name, readers in chosen)
         return [self.layout.load(name, box, at[self.places[name]]) for name, box, there in boxes if box != there]
 
     def _loads(self, out: Box, at: dict[str, int], *, early: bool) -> list[Step]:

@@ -31,19 +31,19 @@ class Folds:
 
     def extents(self, blocks: Blocks) -> list[tuple[Box, int]]:
         """Blocks of different extents, moved to the origin, the largest first; and how many there are of each."""
-        found = [(whole(self.work.shape), 1)]
+        counted = [(whole(self.work.shape), 1)]
         for axis, extent in blocks:
             full, rest = divmod(self.work.shape[axis], extent)
-            found = [(cut(box, axis, (0, n)), times * count) for box, times in found for n, count in ((extent, full), (rest, 1)) if n and count]
-        return found
+            counted = [(cut(box, axis, (0, n)), times * count) for box, times in counted for n, count in ((extent, full), (rest, 1)) if n and count]
+        return counted
 
     def entries(self, blocks: Blocks, rows: int) -> list[Entry]:
         """The places."""
         (out, _), *_ = self.extents(blocks)
-        found = [Entry(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
+        entries = [Entry(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
         if rows < self.height:
-            found.append(Entry(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
-        return found + self.finish.entries(out)
+            entries.append(Entry(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
+        return entries + self.finish.entries(out)
 
     def need(self, blocks: Blocks, rows: int) -> int:
         """Buffer bytes."""
@@ -82,15 +82,15 @@ class Folds:
         places = self.layout.stack(self.entries(blocks, rows))
         at = {place.name: k for k, place in enumerate(places)}
         bands = spans(self.height, rows)
-        made: list[tuple[Node, ...]] = []
+        nodes: list[tuple[Node, ...]] = []
         for out in self.work.frames(blocks):
-            folded = fold([*limit.made(self._band(out, bands, k, at) for k in range(len(bands)))])
-            made.append((*folded, *self.finish.steps(out, at)))
-        return places, fold(made)
+            folded = fold([*limit.allowed(self._band(out, bands, k, at) for k in range(len(bands)))])
+            nodes.append((*folded, *self.finish.steps(out, at)))
+        return places, fold(nodes)
 
     def _band(self, out: Box, bands: Sequence[Span], k: int, at: dict[str, int]) -> list[Step]:
         """Load and fold one band."""
         load = self.layout.load(self.data, self._patch(out, bands[k]), at[self.data])
-        place, single, first, last = at[self.finish.made[0]], len(bands) == 1, k == 0, k == len(bands) - 1
+        place, single, first, last = at[self.finish.results[0]], len(bands) == 1, k == 0, k == len(bands) - 1
         inputs, sums = (None, -1) if single else (bands[k], at[self.sums_place])
         return [load, self.layout.compute(self.work.head, (out,), (place,), inputs, sums, first=first, last=last)]

@@ -81,17 +81,17 @@ class Sizes:
         self.slices, self.block, self.once = slices, block, once
         self.flow, self.hardware = slices.dataflow, slices.hardware
         flow, tail = self.flow, block.tail
-        made = {m for i in block.operators for m in flow.results[i]}
+        written = {m for i in block.operators for m in flow.results[i]}
         self.map, self.result = block.map, flow.results[block.last][0]
         self.channels, self.height = flow.maps[self.map].shape[self.axis(self.map)], flow.maps[self.map].rows
         self.outputs, self.rows_out = flow.maps[self.result].shape[self.axis(self.result)], flow.maps[self.result].rows
         self.inside = bool(block.ahead)  # whether the group makes the map
         self.input = flow.operands[block.ahead[0]][0].map if block.head else -1  # that the head reads whole; -1: there is no head
         self.after = (*block.behind, *((tail,) if tail >= 0 else ()))  # the operators of phase 2
-        self.ahead_reads = self._outside(block.ahead, made | {self.input})  # maps that come slice by slice, with what is ahead,
-        self.behind_reads = self._outside(block.behind, made | {self.map})  # and with what is behind
-        self.vector_reads = self._outside(block.vectors, made)
-        self.beside = self._outside(self.after[len(block.behind) :], made)  # that what follows the tail in flight reads
+        self.ahead_reads = self._outside(block.ahead, written | {self.input})  # maps that come slice by slice, with what is ahead,
+        self.behind_reads = self._outside(block.behind, written | {self.map})  # and with what is behind
+        self.vector_reads = self._outside(block.vectors, written)
+        self.beside = self._outside(self.after[len(block.behind) :], written)  # that what follows the tail in flight reads
         vectors = [flow.results[i][0] for i in block.vectors]
         gating = {o.map for i in block.behind for o in flow.operands[i]}
         self.folded = [flow.results[i][0] for i in block.folds]
@@ -181,11 +181,11 @@ class Sizes:
 
     def block_bytes(self, op: int, outputs: int, inputs: int = 1, *, late: bool = True) -> int:
         """A block of the constants of an operator: so many output channels, and input channels of the tail."""
-        found = 0
+        size = 0
         for elements, bias, is_late in self.streams(op):
             if late or not is_late:
-                found += self.hardware.constant_bytes(elements * outputs * (1 if is_late else inputs), bias=bias)
-        return found
+                size += self.hardware.constant_bytes(elements * outputs * (1 if is_late else inputs), bias=bias)
+        return size
 
     def all_blocks(self, op: int) -> int:
         """All constants of an operator that could pass block by block, each as a whole."""
@@ -215,8 +215,8 @@ class Sizes:
         if rows < self.height:
             per_channel += self._fold_bytes
         blocks = sum([self.block_bytes(i, width) for i in self.block.ahead])
-        found = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
-        return self.hardware.buffer_need(found + per_channel * self.padded(width), self._held_ahead + slots * blocks)
+        fixed = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
+        return self.hardware.buffer_need(fixed + per_channel * self.padded(width), self._held_ahead + slots * blocks)
 
     def vector_bytes(self, width: int) -> int:
         """The operators between the folds and the gate."""
@@ -229,17 +229,17 @@ class Sizes:
     def behind_bytes(self, width: int, rows: int, slots: int, way: Way, kept: int) -> int:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
-        tail, per_channel, found = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
-        found += self.passage(rows, behind=True, again=way.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
+        tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
+        fixed += self.passage(rows, behind=True, again=way.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
         if way.again:
-            found += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
+            fixed += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
         if tail >= 0:
             part = self.padded(way.part)
             row = part * self.row_bytes(self.result)
-            found += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
-            found += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
+            fixed += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
+            fixed += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
         weights = self._held_behind + (self.all_blocks(tail) if way.held and tail >= 0 else 0) + slots * self.block_behind(width, way, kept)
-        return self.hardware.buffer_need(found + per_channel * self.padded(width), weights)
+        return self.hardware.buffer_need(fixed + per_channel * self.padded(width), weights)
 
     def remade_bytes(self, width: int) -> int:
         """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
@@ -322,11 +322,11 @@ class Sizes:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """Channels of a slice, the fewest first."""
-        found, width = list[int](), self.hardware.channel_align
+        powers, width = list[int](), self.hardware.channel_align
         while width < self.channels:
-            found.append(width)
+            powers.append(width)
             width *= 2
-        return (*found, self.channels)
+        return (*powers, self.channels)
 
     # -- what moves --------------------------------------------------------------------------------------------------------------------------
 

@@ -33,10 +33,10 @@ class Choices:
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS  # each part gates all slices anew
         parts = sorted({min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)}, reverse=True)
         heights = heights_of(sizes.rows_out) if sizes.in_step else [sizes.rows_out]
-        found = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
+        streamed = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
         resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]  # else bands cost nothing
         again = [Way(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
-        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found, *again)
+        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *streamed, *again)
 
     @cached_property
     def full_width(self) -> int:
@@ -78,10 +78,10 @@ class Choices:
         if way.again:
             return sizes.once + self._made_again(way, room, size)
         gone = max(sizes.channels * size - max(room, 0), 0)
-        found = sizes.once + (-(-sizes.outputs // way.part) + sizes.inside) * gone
+        least = sizes.once + (-(-sizes.outputs // way.part) + sizes.inside) * gone
         if not way.stays and sizes.input in sizes.beside:
-            found += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
-        return found + (0 if way.held or sizes.block.tail < 0 else (-(-sizes.rows_out // way.band) - 1) * sizes.all_blocks(sizes.block.tail))
+            least += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
+        return least + (0 if way.held or sizes.block.tail < 0 else (-(-sizes.rows_out // way.band) - 1) * sizes.all_blocks(sizes.block.tail))
 
     def _made_again(self, way: Way, room: int, size: int) -> int:
         """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
@@ -99,9 +99,9 @@ class Choices:
                 yield choice
             if (choice := self._choice(way, width, 0, beta)) is None:
                 return
-            found = self._keeping(choice, beta) if width >= full else choice
-            if found.macs <= self.spare_macs:
-                yield found
+            fullest = self._keeping(choice, beta) if width >= full else choice
+            if fullest.macs <= self.spare_macs:
+                yield fullest
 
     def _keeping(self, choice: Choice, beta: int) -> Choice:
         """Of choices that are like one but for what they keep, the one that keeps most."""
@@ -114,8 +114,8 @@ class Choices:
             late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.way.part, 0)
             least = choice.buffer_bytes - ring * sizes.padded(width) - late - (sizes.remade_bytes(width) if again else 0)  # without what is kept
             most = min((beta - 1 - least) // sizes.kept_bytes(step), most)
-        found = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
-        return next(filter(None, found), choice)
+        fitting = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
+        return next(filter(None, fitting), choice)
 
     def _widest(self, kept: int) -> int:
         """Channels of the widest slice, where so many are kept."""
@@ -154,7 +154,7 @@ class Choices:
 
     def _taller(self, choice: Choice, beta: int, most: int, *, behind: bool) -> Choice:
         """With more rows in each step of a phase, up to so many."""
-        way, found = choice.way, choice
+        way, taller = choice.way, choice
         for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
             if not choice.rows[behind] < rows <= most:
                 continue
@@ -162,10 +162,10 @@ class Choices:
             if behind and rows > band:
                 continue
             both = (choice.rows[0], rows) if behind else (rows, choice.rows[1])
-            found = self._if_fits(choice, beta, rows=both, way=way._replace(band=band) if behind else way)
-            if found is not choice:
+            taller = self._if_fits(choice, beta, rows=both, way=way._replace(band=band) if behind else way)
+            if taller is not choice:
                 break
-        return found
+        return taller
 
     def _if_fits(self, choice: Choice, beta: int, **changes: object) -> Choice:
         """The choice with some changes, if it then fits and moves as much; else the choice."""

@@ -299,7 +299,7 @@ class Schedule:
                 yield self._load_constant(s.name)
         ends = bands(sizes.rows_out, way.band)
         rounds = [(part, rows) for part in spans(0, sizes.outputs, way.part) for rows in zip((0, *ends[:-1]), ends, strict=True)]
-        yield from fold([*limit.made(tuple(self._round(number, *found)) for number, found in enumerate(rounds))], LONGEST_PERIOD)
+        yield from fold([*limit.allowed(tuple(self._round(number, *part_and_rows)) for number, part_and_rows in enumerate(rounds))], LONGEST_PERIOD)
 
     def _round(self, number: int, part: Span, rows: Span) -> Iterator[Node]:
         """Rows of a part of the result, slice by slice."""

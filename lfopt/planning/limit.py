@@ -61,7 +61,7 @@ class Limit:
         self.expect(steps)
         self._left -= steps
 
-    def made(self, blocks: Iterable[T]) -> Iterator[T]:
+    def allowed(self, blocks: Iterable[T]) -> Iterator[T]:
         """The blocks of steps, as long as there may be more. Raises Unwritten."""
         for block in blocks:
             self.spend(1 if isinstance(block, Again) else len(block))

@@ -30,12 +30,12 @@ class Lines:
             return cls.plain(flow)
         turns = tuple(flow.maps[flow.operands[i][0].map].rows if flow.running >> i & 1 else height for i, height in enumerate(flow.heights))
         operands: list[tuple[MapRead, ...]] = []
-        for i, found in enumerate(flow.operands):
+        for i, read in enumerate(flow.operands):
             if flow.running >> i & 1:
-                operands.append(tuple(replace(o, reads=same_row(turns[i])) for o in found))
+                operands.append(tuple(replace(o, reads=same_row(turns[i])) for o in read))
                 continue
-            waits = [turns[p] if (p := flow.producer[o.map]) >= 0 and flow.running >> p & 1 else 0 for o in found]
-            operands.append(tuple(replace(o, reads=_waiting(o.reads, n)) if n else o for o, n in zip(found, waits, strict=True)))
+            waits = [turns[p] if (p := flow.producer[o.map]) >= 0 and flow.running >> p & 1 else 0 for o in read]
+            operands.append(tuple(replace(o, reads=_waiting(o.reads, n)) if n else o for o, n in zip(read, waits, strict=True)))
         least = list(turns)
         for i in reversed(range(len(flow))):
             if not any(flow.is_output[m] for m in flow.results[i]):
@@ -43,10 +43,10 @@ class Lines:
                 least[i] = min([least[i], *(reads.need[n - 1] if n else 0 for reads, n in readers)])
         return cls(flow.running, turns, tuple(operands), tuple(least))
 
-    def reads(self, flow: Dataflow, op: int, k: int, made: Container[int]) -> RowReads:
+    def reads(self, flow: Dataflow, op: int, k: int, inside: Container[int]) -> RowReads:
         """Rows that an operator reads of its k-th map; `made`: the maps that its group makes. Other maps are there as soon as they are loaded."""
         operand = flow.operands[op][k]
-        return self.operands[op][k].reads if operand.map in made or self.running >> op & 1 else operand.reads
+        return self.operands[op][k].reads if operand.map in inside or self.running >> op & 1 else operand.reads
 
     @classmethod
     def plain(cls, flow: Dataflow) -> Lines:

@@ -106,15 +106,15 @@ class Optimus:
 
         Full or not is decided by what comes before. Every term only grows as consumers join: last layers make at least one row in any group.
         """
-        found = self._floors.get(mask)
-        if found is None:
+        least = self._floors.get(mask)
+        if least is None:
             members = self._members(mask)
-            found = NEVER
+            least = NEVER
             if members is not None:
                 rows = self._rows(mask, members, dict.fromkeys(members, 1))
-                found = min(self._elements(mask, members, self._full(mask, members, full), rows) for full in (False, True))
-            self._floors[mask] = found
-        return found
+                least = min(self._elements(mask, members, self._full(mask, members, full), rows) for full in (False, True))
+            self._floors[mask] = least
+        return least
 
     # -- the formula -------------------------------------------------------------------------------------------------------------------------
 
@@ -130,14 +130,14 @@ class Optimus:
     def _members(self, mask: int) -> dict[int, Layer] | None:
         """Layers by operator, consumers last; None if an operator cannot be fused so, whatever joins the group after it."""
         flow = self.dataflow
-        found: dict[int, Layer] = {}
+        members: dict[int, Layer] = {}
         for i in bits(mask):
             layer = self.layers[i]
             inside = [o.map for o in flow.operands[i] if self._inside(o.map, mask)]
             if layer is None or not all(m in layer.windows for m in inside) or not (inside or layer.weighted):
                 return None
-            found[i] = layer
-        return found
+            members[i] = layer
+        return members
 
     def _inside(self, m: int, mask: int) -> bool:
         producer = self.dataflow.producer[m]
@@ -224,18 +224,18 @@ def _layer(flow: Dataflow, op: int) -> Layer | None:
     call, row = flow.calls[op], flow.specs[op]
     if row is OPAQUE or not flow.operands[op] or any(w.gathered for w in flow.weights[op]):
         return None
-    found: dict[int, tuple[int, int]] = {}
+    read_windows: dict[int, tuple[int, int]] = {}
     for o in flow.operands[op]:
         window = _window(flow, op, o.input, o.reads)
         if window is not None:
-            found[o.map] = window
+            read_windows[o.map] = window
     contracts = row.tiling is Tiling.CONTRACT
     constant_weights = contracts and call.constant[1] and not row.transposed
     group = call.attribute("group", 1)
     depthwise = contracts and row.slides and group > 1 and group == call.shape(0)[1]
-    if contracts and (not constant_weights or not found):
+    if contracts and (not constant_weights or not read_windows):
         return None
-    return Layer(constant_weights and not depthwise, found, *_extents(call.result))
+    return Layer(constant_weights and not depthwise, read_windows, *_extents(call.result))
 
 
 def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, int] | None:
@@ -291,8 +291,8 @@ class OptimusCosts:
 
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""
-        found = self.evaluate(mask)
-        return found if isinstance(found, Cost) else None
+        cost = self.evaluate(mask)
+        return cost if isinstance(cost, Cost) else None
 
     def at_least(self, _mask: int) -> int:
         """Nothing: a price is worked out at once."""

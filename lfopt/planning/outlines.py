@@ -48,7 +48,7 @@ def outline(
     `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are made one by one.
     `late`: whether there is no time left to choose between schedules of the same bytes.
     """
-    found: list[Outline] = []
+    outlines: list[Outline] = []
     structures, first = Structures(costs.dataflow), dict[Hashable, int]()
     for k, group in enumerate(groups):
         cost = costs.evaluate(group)
@@ -57,11 +57,11 @@ def outline(
         rows, like = _band_rows(costs, group, cost, bands), k
         if MODES[cost.mode].structural and costs.taken(group) is None and not group & costs.rules.touched:
             like = first.setdefault((structures.key(group), cost, rows), k)
-        if like < k and found[like].schedule is not None:
-            found.append(_outlined_like(costs, structures, found[like], group, k))
+        if like < k and outlines[like].schedule is not None:
+            outlines.append(_outlined_like(costs, structures, outlines[like], group, k))
         else:
-            found.append(_outlined(costs, group, cost, k, rows, late=late()))
-    return tuple(found)
+            outlines.append(_outlined(costs, group, cost, k, rows, late=late()))
+    return tuple(outlines)
 
 
 def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
@@ -69,7 +69,7 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
 
     Of groups of one structure, the first one's steps are made: the others take no time.
     """
-    layout, planned, known = Layout(costs.dataflow, costs.hardware), [found.group for found in outlines], dict[int, Made]()
+    layout, planned, known = Layout(costs.dataflow, costs.hardware), [outlined.group for outlined in outlines], dict[int, Made]()
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
             planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
@@ -83,22 +83,22 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     return tuple(planned)
 
 
-def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit, known: dict[int, Made]) -> PlannedGroup:
+def _with_steps(costs: GroupCosts, layout: Layout, outlined: Outline, limit: Limit, known: dict[int, Made]) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
-    if found.schedule is None:
-        return found.group
-    made = renamed(*known[found.like], found.names, costs.dataflow.graph.tensors) if found.like in known else None
-    if made is None:
+    if outlined.schedule is None:
+        return outlined.group
+    laid_out = renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors) if outlined.like in known else None
+    if laid_out is None:
         limit.expect(1)
-        made = found.schedule(limit)
-        known[found.mask] = made
-    places, steps = made
+        laid_out = outlined.schedule(limit)
+        known[outlined.mask] = laid_out
+    places, steps = laid_out
     if steps:
-        steps = with_parameters(costs, layout, found.mask, found.group.mode, steps)
-        moved, wanted = dram_bytes(steps), found.group.dram
-        assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
+        steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)
+        moved, wanted = dram_bytes(steps), outlined.group.dram
+        assert moved == wanted, f"{outlined.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         limit.keep(steps)
-    return replace(found.group, places=places, steps=steps)
+    return replace(outlined.group, places=places, steps=steps)
 
 
 def with_parameters(costs: GroupCosts, layout: Layout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
@@ -168,15 +168,15 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mappi
     flow, hardware = costs.dataflow, costs.hardware
     layout = Layout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
-    found: list[DramTensor] = []
+    tensors: list[DramTensor] = []
     address = 0
 
     def add(name: str, role: str, rows: int, row_bytes: int) -> None:
         nonlocal address
         if name in level_2:
-            found.append(DramTensor(name, role, level_2[name], rows, row_bytes, "l2"))  # type: ignore[arg-type]
+            tensors.append(DramTensor(name, role, level_2[name], rows, row_bytes, "l2"))  # type: ignore[arg-type]
             return
-        found.append(DramTensor(name, role, address, rows, row_bytes))  # type: ignore[arg-type]
+        tensors.append(DramTensor(name, role, address, rows, row_bytes))  # type: ignore[arg-type]
         address = round_up(address + rows * row_bytes, DRAM_ALIGN)
 
     for m, tensor in enumerate(flow.maps):
@@ -190,7 +190,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mappi
     for name in dict.fromkeys(name for group in groups for name in (*group.outputs, *group.spilled)):
         tensor = flow.maps[flow.map_index[name]]
         add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
-    return tuple(found)
+    return tuple(tensors)
 
 
 def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> DramBytes:

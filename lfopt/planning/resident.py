@@ -75,12 +75,12 @@ class Resident:
 
     def need(self, mask: int) -> int:
         """F_beta: the top of the address map, and the place that weights pass through."""
-        found = self._needs.get(mask)
-        if found is None:
+        size = self._needs.get(mask)
+        if size is None:
             ends = self._addresses(self.lives(mask))[1]
             weights = ends.get("weight buffer", 0) + self.slice_bytes(mask)
-            found = self._needs[mask] = self.layout.hardware.buffer_need(ends["buffer"], weights)
-        return found
+            size = self._needs[mask] = self.layout.hardware.buffer_need(ends["buffer"], weights)
+        return size
 
     def weights(self, mask: int) -> int:
         """Bytes of constants, where they have a buffer of their own: the top of its address map, and the place that weights pass through."""
@@ -91,8 +91,8 @@ class Resident:
         hardware, addresses, ends = self.layout.hardware, dict[int | str, int](), dict[Store, int]()
         for store in hardware.stores:
             keys = [key for key in lives if hardware.store_of("map" if isinstance(key, int) else "weight") == store]
-            found, ends[store] = allocate([lives[key] for key in keys])
-            addresses |= dict(zip(keys, found, strict=True))
+            starts, ends[store] = allocate([lives[key] for key in keys])
+            addresses |= dict(zip(keys, starts, strict=True))
         return addresses, ends
 
     def live_bytes(self, mask: int) -> int:
@@ -101,17 +101,17 @@ class Resident:
 
     def lives(self, mask: int) -> dict[int | str, Life]:
         """Maps (by index) and constants (by name) that lie whole on chip, and while which operators."""
-        flow, found = self.dataflow, dict[int | str, Life]()
+        flow, lives = self.dataflow, dict[int | str, Life]()
         for i in bits(mask):
             for m in (*self._operands[i], *flow.results[i]):
-                if m not in found:
+                if m not in lives:
                     last = (flow.readers[m] & mask).bit_length() - 1
-                    found[m] = Life(self._map_bytes[m], i, max(last, i))
+                    lives[m] = Life(self._map_bytes[m], i, max(last, i))
             for name in self._constants[i]:
                 readers = self._readers[name] & mask
-                if name not in found and (readers & (readers - 1) or name in self._pinned[i]):
-                    found[name] = Life(self._sizes[name], i, readers.bit_length() - 1)
-        return found
+                if name not in lives and (readers & (readers - 1) or name in self._pinned[i]):
+                    lives[name] = Life(self._sizes[name], i, readers.bit_length() - 1)
+        return lives
 
     def slice_bytes(self, mask: int) -> int:
         """The place that weights pass through: two of the largest block."""
@@ -203,11 +203,11 @@ class Resident:
         A group that holds two operators hangs together by a path between them; on it the operator that touches the most bytes, and the place for the
         largest weight block, must fit together.
         """
-        found = [1 << i for i in range(len(self.dataflow))]
+        compatible = [1 << i for i in range(len(self.dataflow))]
         for size in sorted(set(self._slice)):
-            inside = sum(1 << i for i in range(len(found)) if self._slice[i] <= size and self._touched[i] + size < limit)
-            found = [a | b for a, b in zip(found, parts(self.dataflow, inside), strict=True)]
-        return found
+            inside = sum(1 << i for i in range(len(compatible)) if self._slice[i] <= size and self._touched[i] + size < limit)
+            compatible = [a | b for a, b in zip(compatible, parts(self.dataflow, inside), strict=True)]
+        return compatible
 
     def _bytes_touched(self, op: int) -> int:
         """Bytes of buffer that are whole on chip while the operator runs, in whatever group."""
@@ -243,8 +243,8 @@ class Resident:
         for key, life in lives.items():
             index[key], address = len(places), addresses[key]
             if isinstance(key, int):
-                made = flow.maps[key]
-                places.append(Place(made.name, "map", address, made.rows, self.layout.hardware.row_bytes(made)))
+                tensor = flow.maps[key]
+                places.append(Place(tensor.name, "map", address, tensor.rows, self.layout.hardware.row_bytes(tensor)))
             else:
                 places.append(Place(key, "weight", address, 1, life.bytes))
         passing = len(places)

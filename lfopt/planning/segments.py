@@ -52,7 +52,7 @@ class Segment:
     channels: int = 0  # in all slices together
     source: int = -1  # the map that the heads read
     prologue: int = -1  # the operator that makes it, if it is in the group
-    made: frozenset[int] = frozenset()  # maps that are made slice by slice
+    sliced_maps: frozenset[int] = frozenset()  # maps that are made slice by slice
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
     floor: int = 0  # bytes of buffer, of this group and of every group that it is grown into
@@ -115,16 +115,16 @@ class Segments:
 
     def of(self, mask: int) -> tuple[Segment, ...]:
         """The segments that a group may be: one; two if it is a single contraction; none."""
-        found, done = None, 0
+        segment, done = None, 0
         for op in bits(mask):
-            found = self.grow(found, done, op)
-            if found is None:
+            segment = self.grow(segment, done, op)
+            if segment is None:
                 return ()
             done |= 1 << op
-        if found is None:
+        if segment is None:
             return ()
-        alone = self._alone(found.head) if found.alone < NEVER else None
-        heads = (found,) if found.channels > self.width else ()
+        alone = self._alone(segment.head) if segment.alone < NEVER else None
+        heads = (segment,) if segment.channels > self.width else ()
         return heads if alone is None else (*heads, alone)
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
@@ -144,7 +144,7 @@ class Segments:
             return self._joined(replace(segment, channels=role.channels), op, role, head=op) if first else None
         if segment.channels <= self.width:
             return None
-        inside = [o.input for o in self.flow.operands[op] if o.map in segment.made]
+        inside = [o.input for o in self.flow.operands[op] if o.map in segment.sliced_maps]
         if self._is_head(segment.source, segment.channels, op) and 0 not in inside:
             return self._joined(segment, op, role, head=op)
         if role.contracts:
@@ -166,15 +166,15 @@ class Segments:
         if role is None:
             return NEVER
         if role.contracts:
-            found = self.grow(None, 0, op)
-            if found is None:  # it begins no segment, since it reads something beside its operand; it may still end one
+            segment = self.grow(None, 0, op)
+            if segment is None:  # it begins no segment, since it reads something beside its operand; it may still end one
                 (result,), part = self.flow.results[op], self.hardware.channel_align
                 return role.computes * self.sum_row(result, part) + self.part_row(result, part) if role.sums else NEVER
-            return min(found.floor - self._beside(op, found.held), found.alone)
+            return min(segment.floor - self._beside(op, segment.held), segment.alone)
         local = {o.map for o in self.flow.operands[op] if o.input in role.local}
         (result,) = self.flow.results[op]
-        made = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
-        return sum(role.least[m] * self.slices.slice_bytes(m) for m in local) + made + self._least_weights(frozenset(), op, tail=False)[1]
+        result_bytes = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
+        return sum(role.least[m] * self.slices.slice_bytes(m) for m in local) + result_bytes + self._least_weights(frozenset(), op, tail=False)[1]
 
     def _beside(self, op: int, held: Held) -> int:
         """Bytes beyond a slice that a head takes for maps of one row which it reads in flight: behind another head it may find just a slice."""
@@ -216,11 +216,11 @@ class Segments:
         return self._joined(Segment(channels=channels), op, role, tail=op) if role is not None and channels > self.width else None
 
     def _joined(self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1) -> Segment | None:
-        flow, held, floor, made, ahead = self.flow, dict(before.held), before.floor, before.made, op == before.prologue
+        flow, held, floor, sliced_maps, ahead = self.flow, dict(before.held), before.floor, before.sliced_maps, op == before.prologue
         (result,), part, source = flow.results[op], self.hardware.channel_align, max(source, before.source)
         sliced = False
         for operand in flow.operands[op]:
-            access = self.access(operand, op, made, source, tail=tail >= 0, first=not made)
+            access = self.access(operand, op, sliced_maps, source, tail=tail >= 0, first=not sliced_maps)
             if access is None:
                 return None
             sliced |= access == "slice"
@@ -234,16 +234,16 @@ class Segments:
         elif role.runs:
             floor += self.sum_row(result, self.width) + self.slices.row_bytes[result]
         else:
-            made |= {result}
+            sliced_maps |= {result}
             floor += self._more(held, result, "slice", int(role.computes), part)
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
         alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, before.prologue, made, held, names,
-            floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, before.prologue, sliced_maps,
+            held, names, floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
         )  # fmt: skip
 
-    def access(self, operand: MapRead, op: int, made: frozenset[int], source: int, *, tail: bool, first: bool) -> Access | None:
+    def access(self, operand: MapRead, op: int, sliced_maps: frozenset[int], source: int, *, tail: bool, first: bool) -> Access | None:
         """How what an operator reads is on chip; None if it cannot be. `tail`: it sums over slices; `first`: it begins the segment."""
         tensor, own, role = self.flow.maps[operand.map], operand.input < len(self.flow.calls[op].operator.inputs), self.roles[op]
         assert role is not None
@@ -251,7 +251,7 @@ class Segments:
             return "rows"
         if tail and own:
             return "slice"
-        if operand.map in made:
+        if operand.map in sliced_maps:
             return "slice" if not tail and operand.input in role.local else None
         if first and role.by_row:
             return "row"

@@ -48,21 +48,21 @@ def cut(layout: Layout, mask: int, places: Sequence[Place], band_rows: int, comm
     names = [tensor.name for tensor in flow.maps]
     at = {place.name: k for k, place in enumerate(places)}
     for height in sorted({band_rows, 1}, reverse=True):
-        found = _Cut(flow, mask, height, common, workers)
-        for m in found.common - common:
+        partition = _Cut(flow, mask, height, common, workers)
+        for m in partition.common - common:
             if rings.get(names[m], 0) < flow.maps[m].rows:
                 return f"{names[m]!r} is not there as a whole"
-        stages = tuple(_stage(layout, found, members, at) for members in found.stages)
-        own = {names[m]: rings[names[m]] for i in bits(mask) for m in flow.results[i] if m not in found.common and names[m] in rings}
+        stages = tuple(_stage(layout, partition, members, at) for members in partition.stages)
+        own = {names[m]: rings[names[m]] for i in bits(mask) for m in flow.results[i] if m not in partition.common and names[m] in rings}
         if all(_held(flow, (step for stage in stages for step in unfold(stage.steps[k % len(stage.steps)])), own) for k in range(workers)):
-            return Cut(stages, frozenset(found.common - common))
+            return Cut(stages, frozenset(partition.common - common))
     return "rings are too small for it"
 
 
-def _stage(layout: Layout, found: _Cut, members: int, at: dict[str, int]) -> Stage:
+def _stage(layout: Layout, partition: _Cut, members: int, at: dict[str, int]) -> Stage:
     together = layout.flow.heights[next(bits(members))] == 1
-    parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in found.rows]
-    return Stage(together, tuple(parts), tuple(fold(_turns(layout, members, at, found.band_rows, rows), LONGEST_PERIOD) for rows in parts))
+    parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
+    return Stage(together, tuple(parts), tuple(fold(_turns(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts))
 
 
 def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: Rows) -> list[list[Step] | Again]:
@@ -115,13 +115,13 @@ class _Cut:
 
     def _rows(self, worker: int) -> dict[int, Span]:
         """Rows of every operator that one worker makes."""
-        flow, found = self.flow, dict[int, Span]()
+        flow, spans = self.flow, dict[int, Span]()
         for i in reversed([*bits(self.mask)]):
-            found[i] = self._own(flow.heights[i], worker)
+            spans[i] = self._own(flow.heights[i], worker)
             if not self.common & {*flow.results[i]}:
-                reads = [(o.reads, found[c]) for c in bits(flow.succs[i] & self.mask) for o in flow.operands[c] if o.map in flow.results[i]]
-                found[i] = _hull([reach(*one) for one in reads])
-        return found
+                reads = [(o.reads, spans[c]) for c in bits(flow.succs[i] & self.mask) for o in flow.operands[c] if o.map in flow.results[i]]
+                spans[i] = _hull([reach(*one) for one in reads])
+        return spans
 
     def _own(self, height: int, worker: int) -> Span:
         """A worker's part of so many rows: whole bands, if there are enough of them."""
@@ -132,14 +132,14 @@ class _Cut:
 
     def _late(self) -> set[tuple[int, int]]:
         """Edges on which a reader needs rows of a common map that another worker makes in the same stage."""
-        found: set[tuple[int, int]] = set()
+        edges: set[tuple[int, int]] = set()
         for rows in self.rows:
             for p, c, o in self._edges():
                 if o.map in self.common and self.level[p] == self.level[c] and self.flow.heights[p] > 1:
                     first, stop = reach(o.reads, rows[c])
                     if first < stop and not rows[p][0] <= first < stop <= rows[p][1]:
-                        found.add((p, c))
-        return found
+                        edges.add((p, c))
+        return edges
 
 
 def reach(reads: RowReads, rows: Span) -> Span:
@@ -165,11 +165,13 @@ def _held(flow: Dataflow, steps: Iterable[Step], rings: Mapping[str, int]) -> bo
             i = index[step.operator]
             results = zip(flow.results[i], step.boxes, step.places, strict=True)
             written = [(flow.maps[m].name, row_span(box)) for m, box, place in results if place >= 0]
-            made = range(min(first for _, (first, _) in written), max(stop for _, (_, stop) in written))
+            rows_computed = range(min(first for _, (first, _) in written), max(stop for _, (_, stop) in written))
             for operand in flow.operands[i]:
                 name = flow.maps[operand.map].name
-                wanted = ((row, slots[name]) for r in made for row in range(operand.reads.first[r], operand.reads.last[r] + 1) if name in rings)
-                if any(found.get(row % rings[name]) != row for row, found in wanted):
+                wanted = (
+                    (row, slots[name]) for r in rows_computed for row in range(operand.reads.first[r], operand.reads.last[r] + 1) if name in rings
+                )
+                if any(held.get(row % rings[name]) != row for row, held in wanted):
                     return False
         elif step.gather:
             written = [(step.tensor, row_span(step.box))]

@@ -82,8 +82,8 @@ class RowOrder:
         steady = Steady((*self.done.values(), *self.loaded.values()), readings, reaches, leading, 1, longest)
         for turn in self.turns():
             yield turn
-            if len(leading) == 1 and (found := steady.again((*self.done.values(), *self.loaded.values()))):
-                again, state = found
+            if len(leading) == 1 and (repeated := steady.again((*self.done.values(), *self.loaded.values()))):
+                again, state = repeated
                 rows = iter(state)
                 self.done.update(zip(self.done, rows, strict=False))
                 self.loaded.update(zip(self.loaded, rows, strict=True))
@@ -134,19 +134,19 @@ def in_step(readings: Sequence[Reading], sources: Sequence[Source], rows: Span, 
 def ring_rows(order: RowOrder) -> dict[int, int]:
     """The most rows of every sliced map that are needed at once."""
     readers: dict[int, list[Reading]] = {}
-    for found in order.needs.values():
-        for reading in found:
+    for readings in order.needs.values():
+        for reading in readings:
             if reading.access == "slice":
                 readers.setdefault(reading.operand.map, []).append(reading)
-    made = {op: m for m, op in order.maker.items()}
-    found = dict.fromkeys((*order.maker, *readers), 1)
+    result_of = {op: m for m, op in order.maker.items()}
+    rings = dict.fromkeys((*order.maker, *readers), 1)
     done = dict(order.done)
     for turn in order.turns():
         for op, source, row, _ in turn:
-            m = source[0] if source is not None else made.get(op, -1)
-            if m in found and (source is None or source[1] == "slice"):
+            m = source[0] if source is not None else result_of.get(op, -1)
+            if m in rings and (source is None or source[1] == "slice"):
                 oldest = min((r.operand.reads.keep[done[r.op]] for r in readers.get(m, ()) if done[r.op] < order.rows[r.op][1]), default=row)
-                found[m] = max(found[m], row + 1 - min(oldest, row))
+                rings[m] = max(rings[m], row + 1 - min(oldest, row))
             if op >= 0:
                 done[op] = row + 1
-    return found
+    return rings

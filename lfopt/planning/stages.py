@@ -44,9 +44,11 @@ class Stage(NamedTuple):
 class Rewriting:
     """Makes a stage of what a mode has written down. `enter`, `leave`: maps on chip before and after."""
 
-    def __init__(self, layout: Layout, mask: int, made: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]) -> None:
+    def __init__(
+        self, layout: Layout, mask: int, scheduled: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]
+    ) -> None:
         self.layout, self.flow, self.mask = layout, layout.flow, mask
-        self.old, nodes = made
+        self.old, nodes = scheduled
         touched = self.flow.touched(mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
         self.enter, self.leave = enter & touched, leave & touched
@@ -140,15 +142,15 @@ class Rewriting:
                     holding.setdefault(name, set()).add(k)
         for name, m in self.names.items():
             holding.setdefault(name, set()).add(self.held[m])
-        found: dict[int, Span] = {}
+        lifetimes: dict[int, Span] = {}
         for number, top in enumerate(self.nodes):
             for node in leaves((top,)):
                 touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.sums}
                 if reader := node.operator if isinstance(node, Compute) else node.gather:
                     touched |= {*self._read(reader, holding)}
                 for k in touched - {-1}:
-                    found[k] = (found.get(k, (number, number))[0], number)
-        return found
+                    lifetimes[k] = (lifetimes.get(k, (number, number))[0], number)
+        return lifetimes
 
     def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of whatever an operator may read."""
@@ -194,19 +196,19 @@ class Rewriting:
 
     def _rows_read(self, op: int, node: Compute, x: int) -> set[int]:
         """Rows of a map that a step may read."""
-        flow, found = self.flow, set[int]()
+        flow, rows = self.flow, set[int]()
         if node.boxes[1:]:  # each result reads rows of its own
             return set(range(flow.maps[x].rows))
         first, stop = row_span(node.boxes[0])
         for operand in flow.operands[op]:
             if operand.map == x:
                 if node.inputs is not None and flow.running >> op & 1:
-                    found.update(range(*node.inputs))
+                    rows.update(range(*node.inputs))
                     continue
                 for row in range(first, stop):
                     if row < operand.reads.rows_out:
-                        found.update(range(operand.reads.first[row], operand.reads.last[row] + 1))
-        return found
+                        rows.update(range(operand.reads.first[row], operand.reads.last[row] + 1))
+        return rows
 
     def _from_first(self, nodes: Sequence[Node], y: int) -> Iterator[Transfer | Compute]:
         """The steps one by one, but for nodes before the first that writes the map."""
@@ -224,10 +226,10 @@ def _is_full(box: Box, shape: tuple[int, ...]) -> bool:
 
 def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
     """Multiply-accumulates of the steps, every turn of every loop."""
-    found = Fraction(0)
+    macs = Fraction(0)
     for node in nodes:
         if isinstance(node, Loop):
-            found += node.count * _macs(flow, node.body)
+            macs += node.count * _macs(flow, node.body)
         elif isinstance(node, Compute) and all(stop > start for start, stop in node.boxes[0]):
             op = flow.position[node.operator]
             call, share = flow.calls[op], Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result)))
@@ -238,5 +240,5 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
                 axis = folded_axis(call, index)
                 assert axis is not None, "what takes its input in parts folds an axis of it"
                 share *= Fraction(node.inputs[1] - node.inputs[0], call.shape(index)[axis])
-            found += flow.macs[op] * share
-    return found
+            macs += flow.macs[op] * share
+    return macs

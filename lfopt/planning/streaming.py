@@ -208,19 +208,19 @@ class Group:
         self.flow = flow = layout.flow
         self.mask = mask
         self.members = tuple(bits(mask))
-        self.made = [m for i in self.members for m in flow.results[i]]
+        self.computed = [m for i in self.members for m in flow.results[i]]
         self.outside = {*flow.leaving(mask)}
         self.rings = rings
 
     def constants(self) -> dict[str, list[tuple[int, int]]]:
         """Constants held on chip, each with the (operator, input) pairs that read it."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        readers: dict[str, list[tuple[int, int]]] = {}
         for i in self.members:
             held = {w.name for w in self.flow.weights[i] if not w.gathered}
             for index, name in enumerate(self.flow.calls[i].inputs):
                 if name in held and not is_parameter(self.flow.calls[i], index):
-                    found.setdefault(name, []).append((i, index))
-        return found
+                    readers.setdefault(name, []).append((i, index))
+        return readers
 
     def gathers(self, op: int) -> bool:
         """Whether the operator picks rows of a constant in DRAM."""
@@ -228,31 +228,31 @@ class Group:
 
     def operands(self, *, as_seen: bool) -> list[Operand]:
         """External map operands; `as_seen`: by the name and shape that the reader sees, else as the maps behind."""
-        flow, found = self.flow, []
-        made = set(self.made)
+        flow, operands = self.flow, []
+        inner = set(self.computed)
         readers = Counter(flow.calls[i].inputs[operand.input] for i in self.members for operand in flow.operands[i])
         for i in self.members:
             for operand in flow.operands[i]:
-                if operand.map in made:
+                if operand.map in inner:
                     continue
                 root = flow.maps[operand.map]
                 seen = flow.graph.tensors[flow.calls[i].inputs[operand.input]]
                 if not as_seen or seen.shape == root.shape:
-                    found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
+                    operands.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
                     continue
                 kept = keeps_rows(root.shape, seen.shape)
                 if not kept and self.layout.padded(root):
                     reads = all_rows(root.rows, flow.heights[i])
-                    found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True, entire=True), reads))
+                    operands.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True, entire=True), reads))
                     continue
                 if kept:
-                    found.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, rows_kept=True), operand.reads))
+                    operands.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, rows_kept=True), operand.reads))
                     continue
                 part, index = flow.calls[i].part_of(operand.input)
                 reads, alone = row_of(part).reads(part, index), readers[seen.name] == 1
                 source = Source(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
-                found.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
-        return found
+                operands.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
+        return operands
 
     def ring(self, source: Source) -> int:
         """Rows of an external map held at once."""
@@ -311,8 +311,8 @@ class Walk:
             self._produce(sink, rows)
             yield self.steps
             self.steps = []
-            if found := steady.again((*done.values(), *self.loaded.values())):
-                again, state = found
+            if repeated := steady.again((*done.values(), *self.loaded.values())):
+                again, state = repeated
                 rows = iter(state)
                 done.update(zip(done, rows, strict=False))
                 self.loaded.update(zip(self.loaded, rows, strict=True))
@@ -409,7 +409,7 @@ def line_buffer_schedule(
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
     operands = group.operands(as_seen=False)
     entries = [Entry(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
-    touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.made if rings[m])])
+    touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.computed if rings[m])])
     entries += [Entry(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
     lines = lines or Lines.plain(flow)
     for i in bits(mask & lines.running):
@@ -418,5 +418,5 @@ def line_buffer_schedule(
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    turns = [*(limit or Limit()).made(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).turns())]
+    turns = [*(limit or Limit()).allowed(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).turns())]
     return places, (*head, *fold(turns, LONGEST_PERIOD))

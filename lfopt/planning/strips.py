@@ -84,11 +84,11 @@ class Strips:
     @cached_property
     def able(self) -> int:
         """Mask of the operators that can run in strips."""
-        return sum(1 << op for op, found in enumerate(self.taps) if found is not None)
+        return sum(1 << op for op, taps in enumerate(self.taps) if taps is not None)
 
     def _taps(self, op: int) -> tuple[Taps, ...] | None:
         flow = self.groups.dataflow
-        call, found = flow.calls[op], list[Taps]()
+        call, per_operand = flow.calls[op], list[Taps]()
         if flow.specs[op] is OPAQUE or flow.running >> op & 1 or any(w.gathered for w in flow.weights[op]):
             return None
         if not all(flow.maps[m].elements for m in (*flow.results[op], *(o.map for o in flow.operands[op]))):
@@ -98,8 +98,8 @@ class Strips:
             reads = column_reads(call, operand.input) if seen == root or column_count(root) == 1 else None
             if reads is None or reads.rows_in != column_count(root):
                 return None
-            found.append(_lookup(operand.map, reads))
-        return tuple(found) if found else None
+            per_operand.append(_lookup(operand.map, reads))
+        return tuple(per_operand) if per_operand else None
 
     # -- cuts --------------------------------------------------------------------------------------------------------------------------------
 
@@ -115,11 +115,11 @@ class Strips:
         ends = {m: (2 * at * n + count) // (2 * count) for m, n in columns.items()}  # in proportion, to the nearest
         low, high, sparse = dict(ends), dict(ends), list[tuple[Ints, Ints]]()
         for op in reversed([*bits(mask)]):
-            made = [m for m in flow.results[op] if m in low]
-            if not made:
+            asked = [m for m in flow.results[op] if m in low]
+            if not asked:
                 return None
-            first, stop = np.minimum.reduce([low[m] for m in made]), np.maximum.reduce([high[m] for m in made])
-            first, stop = _covering(first, stop, column_count(flow.maps[made[0]].shape))
+            first, stop = np.minimum.reduce([low[m] for m in asked]), np.maximum.reduce([high[m] for m in asked])
+            first, stop = _covering(first, stop, column_count(flow.maps[asked[0]].shape))
             low.update(dict.fromkeys(flow.results[op], first))
             high.update(dict.fromkeys(flow.results[op], stop))
             for taps in self.taps[op] or ():
@@ -142,8 +142,8 @@ class Strips:
             if any(m in needed and not self._stays(m, rings[m]) for m in flow.results[op]):
                 operators.add(op)
                 needed |= {o.map for o in flow.operands[op]}
-        made = {m for op in bits(mask) for m in flow.results[op]}
-        return operators, {m for m in needed - made if not self._stays(m, rings[m])}
+        written = {m for op in bits(mask) for m in flow.results[op]}
+        return operators, {m for m in needed - written if not self._stays(m, rings[m])}
 
     def _stays(self, m: int, rows: int) -> bool:
         tensor = self.groups.dataflow.maps[m]
@@ -157,8 +157,8 @@ class Strips:
             if len(self._choices) >= KEPT:
                 self._choices.clear()
             cuts = self.cuts(mask) if not mask & ~self.able else None
-            found = self._priced(mask, cuts) if cuts else ()
-            self._choices[mask] = tuple(sorted(found, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)))
+            priced = self._priced(mask, cuts) if cuts else ()
+            self._choices[mask] = tuple(sorted(priced, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)))
         return self._choices[mask]
 
     def cheapest(self, mask: int, beta: int) -> Choice | None:
@@ -174,14 +174,14 @@ class Strips:
         rings = groups.line_buffers.ring_rows(mask)
         widths = _widths(cuts.count, min(n for m in cuts.low if (n := column_count(flow.maps[m].shape)) > 1))
         at = [strip_cuts(cuts.count, n) for n in widths]
-        starts, stops = (np.concatenate([found[k : len(found) - 1 + k] for found in at]) for k in (0, 1))
-        begins = np.cumsum([0, *(len(found) - 1 for found in at[:-1])])  # of each choice, among all strips
+        starts, stops = (np.concatenate([bounds[k : len(bounds) - 1 + k] for bounds in at]) for k in (0, 1))
+        begins = np.cumsum([0, *(len(bounds) - 1 for bounds in at[:-1])])  # of each choice, among all strips
         weights = hardware.buffer_need(0, groups.weight_bytes(mask)[1])
         if weights == NEVER:
             return []
         held = np.full(len(at), weights)
         valid, read, written, macs = np.ones(len(at), bool), np.zeros(len(at), np.int64), np.zeros(len(at), np.int64), np.zeros(len(at))
-        made = {m for i in bits(mask) for m in flow.results[i]}
+        inner = {m for i in bits(mask) for m in flow.results[i]}
         operators, inputs = self.again(mask, rings)
         for m, rows in ((m, rows) for m, rows in rings.items() if rows):
             tensor, columns = flow.maps[m], column_count(flow.maps[m].shape)
@@ -190,7 +190,7 @@ class Strips:
                 valid &= np.minimum.reduceat(cuts.high[m][stops] - cuts.high[m][starts], begins) > 0
             held += np.maximum.reduceat(extents, begins) * (rows * groups.row_bytes[m] // columns)
             size = tensor.elements // (tensor.rows * columns) * hardware.element_bytes  # of a column of a row
-            if m not in made:
+            if m not in inner:
                 moved = np.add.reduceat(_padded(extents * size, hardware.dram_row_align), begins) * tensor.rows
                 read += moved if m in inputs else groups.map_bytes[m]
             elif m in cuts.leaving:
@@ -205,7 +205,7 @@ class Strips:
             macs += flow.macs[i] * times
         valid &= macs <= groups.most_macs(mask, self.recompute) * (1 + ROUNDING)
         figures = zip(widths, at, held.tolist(), read.tolist(), written.tolist(), valid, strict=True)
-        return [Choice(n, len(found) - 1, *sizes) for n, found, *sizes, fits in figures if fits]
+        return [Choice(n, len(bounds) - 1, *sizes) for n, bounds, *sizes, fits in figures if fits]
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
@@ -217,12 +217,12 @@ class Strips:
         layout = Layout(flow, groups.hardware)
         rings = groups.line_buffers.ring_rows(mask)
         group = Group(layout, mask, rings)
-        found = [Entry(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()]
-        touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.made if rings[m])])
+        entries = [Entry(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()]
+        touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.computed if rings[m])])
         for m in touched:
             widest = max(stop - first for first, stop in cuts.spans(m, at))
-            found.append(Entry(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
-        return found
+            entries.append(Entry(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
+        return entries
 
     def _required(self, mask: int) -> Cuts:
         cuts = self.cuts(mask)
@@ -243,14 +243,14 @@ class Strips:
         rows = {i: (0 if i in operators else groups.lines.turns[i], groups.lines.turns[i]) for i in group.members}  # from the second strip on
 
         def steps(k: int) -> tuple[Node, ...]:
-            made, stored = parts[k]
-            boxes = {o.source.name: made[o.source.map] for o in operands}
+            computed, stored = parts[k]
+            boxes = {o.source.name: computed[o.source.map] for o in operands}
             walk = _Walk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
-            walk.made, walk.stored = made, stored
-            return fold([*limit.made(walk.turns())], LONGEST_PERIOD)
+            walk.parts, walk.stored = computed, stored
+            return fold([*limit.allowed(walk.turns())], LONGEST_PERIOD)
 
         nodes: list[Node] = [layout.load_constant(name, whole(flow.graph.tensors[name].shape), at[name]) for name in group.constants()]
-        for first, count in _alike([_extents(*found) for found in parts], [_starts(*found) for found in parts]):
+        for first, count in _alike([_extents(*part) for part in parts], [_starts(*part) for part in parts]):
             turn = steps(first)
             if count > 1:  # two turns say how far all others are apart
                 turn = fold([turn, steps(first + 1)])
@@ -262,12 +262,12 @@ class Strips:
 class _Walk(Walk):
     """The walk over one strip."""
 
-    made: dict[int, Box]  # per map: what the strip has of it
+    parts: dict[int, Box]  # per map: what the strip has of it
     stored: dict[int, Box]  # per map that leaves the group: what the strip stores of it
 
     def made_of(self, m: int) -> Box:
         """What the strip makes of a map."""
-        return self.made[m]
+        return self.parts[m]
 
     def stored_of(self, m: int, box: Box) -> Box:
         """Its own columns, without those that it makes for others."""
@@ -285,11 +285,11 @@ def strip_cuts(count: int, columns: int) -> list[int]:
 
 def _widths(count: int, narrowest: int) -> list[int]:
     """Columns of strips worth trying, widest first: from two strips on; where maps are narrower than the results, also multiples of that ratio."""
-    found = {-(-count // n) for n in range(2, min(MOST_STRIPS, count) + 1)}
+    widths = {-(-count // n) for n in range(2, min(MOST_STRIPS, count) + 1)}
     grain = count // narrowest
     if grain > 1:
-        found |= {round_up(n, grain) for n in found}
-    return sorted((n for n in found if n < count), reverse=True)
+        widths |= {round_up(n, grain) for n in widths}
+    return sorted((n for n in widths if n < count), reverse=True)
 
 
 def _lookup(m: int, reads: RowReads) -> Taps:
@@ -320,30 +320,30 @@ def _parts(group: Group, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
         return cut(whole(maps[m]), -1, span) if column_count(maps[m]) > 1 else whole(maps[m])
 
     spans = {m: cuts.spans(m, at) for m in cuts.low}
-    made = [{m: part(m, found[k]) for m, found in spans.items()} for k in range(len(at) - 1)]
+    computed = [{m: part(m, columns[k]) for m, columns in spans.items()} for k in range(len(at) - 1)]
     stored = [{m: part(m, (int(ends[b]), int(ends[c]))) for m, ends in cuts.leaving.items()} for b, c in pairwise(at)]
-    return [*zip(made, stored, strict=True)]
+    return [*zip(computed, stored, strict=True)]
 
 
-def _extents(made: dict[int, Box], stored: dict[int, Box]) -> tuple[int, ...]:
-    return tuple(box[-1][1] - box[-1][0] for boxes in (made, stored) for box in boxes.values() if box)
+def _extents(computed: dict[int, Box], stored: dict[int, Box]) -> tuple[int, ...]:
+    return tuple(box[-1][1] - box[-1][0] for boxes in (computed, stored) for box in boxes.values() if box)
 
 
-def _starts(made: dict[int, Box], stored: dict[int, Box]) -> Ints:
-    return np.array([box[-1][0] for boxes in (made, stored) for box in boxes.values() if box])
+def _starts(computed: dict[int, Box], stored: dict[int, Box]) -> Ints:
+    return np.array([box[-1][0] for boxes in (computed, stored) for box in boxes.values() if box])
 
 
 def _alike(extents: Sequence[tuple[int, ...]], starts: Sequence[Ints]) -> list[tuple[int, int]]:
     """(first, how many) of runs of strips that differ only in where they are, by the same from one to the next. The first strip loads what stays."""
-    found: list[tuple[int, int]] = []
+    repeats: list[tuple[int, int]] = []
     k = 0
     while k < len(extents):
         stop = k + 1
         while k and stop < len(extents) and extents[stop] == extents[k] and not (starts[stop] - starts[stop - 1] - starts[k + 1] + starts[k]).any():
             stop += 1
-        found.append((k, stop - k))
+        repeats.append((k, stop - k))
         k = stop
-    return found
+    return repeats
 
 
 def _repeated(nodes: tuple[Node, ...], count: int) -> tuple[Node, ...]:

@@ -68,12 +68,12 @@ class Tiles:
         if mask not in self._keys:
             self._keys[mask] = signature(self.flow, mask)
         key = self._keys[mask], width
-        on, found = self._known.get(key, (0, None))
+        on, tile = self._known.get(key, (0, None))
         # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
-        if found is None or not (on == beta or (on > beta and found.buffer_bytes < beta and found.kind != "none")):
-            found = replace(self._best(self.work(mask, width), beta), width=width)
-            self._known[key] = beta, found
-        return found
+        if tile is None or not (on == beta or (on > beta and tile.buffer_bytes < beta and tile.kind != "none")):
+            tile = replace(self._best(self.work(mask, width), beta), width=width)
+            self._known[key] = beta, tile
+        return tile
 
     def work(self, mask: int, width: int | None = None) -> Work:
         """What a tiling of the group goes by."""
@@ -83,8 +83,8 @@ class Tiles:
     def _best(work: Work, beta: int) -> Tile:
         best: Tile | None = None
         for choices in _kinds(work):
-            for found in choices(work, beta, best):
-                best = found if best is None or _order(found) < _order(best) else best
+            for tile in choices(work, beta, best):
+                best = tile if best is None or _order(tile) < _order(best) else best
                 if best.dram.total <= work.once.total:
                     return best
         if best is not None:
@@ -132,9 +132,9 @@ def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
         if best is not None and work.cost(work.frames(((outer, work.grain(outer)),)))[0].total >= best.dram.total:
             continue
         for inner in axes:
-            for found in _evenly(work, beta, ((outer, work.grain(outer)),), inner, best) if inner != outer else ():
-                best = found if best is None or _order(found) < _order(best) else best
-                yield found
+            for tile in _evenly(work, beta, ((outer, work.grain(outer)),), inner, best) if inner != outer else ():
+                best = tile if best is None or _order(tile) < _order(best) else best
+                yield tile
 
 
 def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
@@ -148,11 +148,11 @@ def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: in
             continue
         dram, buffer_bytes = work.cost(frames)
         if buffer_bytes < beta:
-            found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks)
-            yield found
+            tile = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks)
+            yield tile
             if dram.total <= work.once.total:
                 return
-            best = found if best is None or _order(found) < _order(best) else best
+            best = tile if best is None or _order(tile) < _order(best) else best
 
 
 def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
@@ -165,9 +165,9 @@ def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
             continue
         for blocks in cuts[bisect_left(range(len(cuts)), x=True, key=lambda k: folds.highest(cuts[k], beta) > 0) :]:
             inputs = folds.highest(blocks, beta)
-            found = Tile("folds", folds.dram(blocks), folds.need(blocks, inputs), folds.turns(blocks, inputs), 1, blocks, folds.rows(blocks), inputs)
-            yield found
-            best = found if best is None or _order(found) < _order(best) else best
+            tile = Tile("folds", folds.dram(blocks), folds.need(blocks, inputs), folds.turns(blocks, inputs), 1, blocks, folds.rows(blocks), inputs)
+            yield tile
+            best = tile if best is None or _order(tile) < _order(best) else best
 
 
 def _ever_finer(work: Work) -> Iterator[list[tuple[tuple[int, int], ...]]]:
@@ -197,9 +197,9 @@ def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: in
         if best is not None and work.once.total + work.halo_bytes(extent) >= best.dram.total:
             continue  # narrower strips may yet share less: those of a ConvTranspose, or of a stride, that begin where its windows do
         columns = () if strips == 1 else ((len(work.shape) - 1, extent),)
-        for found in (*_largest(work, beta, columns, CHANNELS, work.channel_sizes(), best), *_bands(work, beta, columns, best)):
-            best = found if best is None or _order(found) < _order(best) else best
-            yield found
+        for tile in (*_largest(work, beta, columns, CHANNELS, work.channel_sizes(), best), *_bands(work, beta, columns, best)):
+            best = tile if best is None or _order(tile) < _order(best) else best
+            yield tile
 
 
 def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None) -> Iterator[Tile]:
@@ -218,9 +218,9 @@ def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: i
         frames = work.frames(blocks(size))
         dram, buffer_bytes = work.cost(frames)
         if buffer_bytes < beta:
-            found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
-            yield found
-            best = found if best is None or _order(found) < _order(best) else best
+            tile = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
+            yield tile
+            best = tile if best is None or _order(tile) < _order(best) else best
             plain = work.layout.hardware.dram_row_align == 1 and not work.layout.hardware.pads_constants
             if plain or dram.total <= work.once.total or work.unpadded(frames) >= best.dram.total:
                 return
@@ -262,9 +262,9 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
             grid = at(heights[fitting - 1])
             if best is not None and once.total + (slices.passes(grid) - 1) * slices.weight_bytes >= best.dram.total:
                 continue
-            found = _slice_tile(slices, grid)
-            if best is None or _order(found) < _order(best):
-                best = _widened(slices, grid, found, beta)
+            tile = _slice_tile(slices, grid)
+            if best is None or _order(tile) < _order(best):
+                best = _widened(slices, grid, tile, beta)
                 yield best
 
 

@@ -30,7 +30,7 @@ class Work:
         self.head = (mask & -mask).bit_length() - 1
         self.call = flow.calls[self.head]
         self.shape = self.call.result
-        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.made)  # frames are boxes of every map alike
+        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.computed)  # frames are boxes of every map alike
         contracts = flow.specs[self.head].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.head])
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
         self.convolves = flow.specs[self.head].family is Family.CONVOLUTION
@@ -62,13 +62,13 @@ class Work:
 
     def frames(self, blocks: Sequence[tuple[int, int]]) -> list[Box]:
         """The frames that cutting the results into such blocks gives, the last block the fastest."""
-        found = [whole(self.shape)]
+        frames = [whole(self.shape)]
         for axis, extent in blocks:
             if axis == CHANNELS:
-                found = [meet(frame, block) for frame in found for block in channel_blocks(self.call, extent)]
+                frames = [meet(frame, block) for frame in frames for block in channel_blocks(self.call, extent)]
             else:
-                found = [cut(frame, axis, span) for frame in found for span in spans(self.shape[axis], extent)]
-        return found
+                frames = [cut(frame, axis, span) for frame in frames for span in spans(self.shape[axis], extent)]
+        return frames
 
     def grain(self, axis: int) -> int:
         """What extents of blocks along an axis are multiples of: channels are cut between blocks of `width`."""
@@ -170,13 +170,13 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     steps = [1] * len(axes)
     if axes:
         steps[-1] = max(min(size // per_group, shape[axes[-1]]), 1)
-    found: list[Box] = []
+    blocks: list[Box] = []
     for picked in product(*(spans(shape[axis], step) for axis, step in zip(axes, steps, strict=True))):
         box = whole(shape)
         for axis, span in zip(axes, picked, strict=True):
             box = cut(box, axis, span)
-        found += [cut(box, -1, span) for span in columns]
-    return found
+        blocks += [cut(box, -1, span) for span in columns]
+    return blocks
 
 
 @cache

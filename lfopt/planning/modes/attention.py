@@ -53,11 +53,11 @@ class Attentive(ExecutionMode):
         key = signature(self.groups.dataflow, mask), beta
         if key not in self._known:
             work = self._work(mask)
-            found = best(work, beta)
-            if found is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
+            fitting = best(work, beta)
+            if fitting is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
                 self._known[key] = _Choice(None, Attending(work).dram(Blocks(1, 1, 1)), beta - 1)
             else:
-                blocks, dram, need = found
+                blocks, dram, need = fitting
                 self._known[key] = _Choice(blocks, dram, need, row_count(Attending(work).out(blocks, 0, 0)))
         return self._known[key]
 
@@ -69,28 +69,28 @@ class Attentive(ExecutionMode):
         """The fewest bytes of any blocks that fit; traffic `once` counts every tensor once all the same."""
         if not self.anywhere(mask):
             return None
-        found = self._best(mask, beta)
-        return Cost(found.dram.total if self._in_blocks else once, found.buffer_bytes, "attention")
+        choice = self._best(mask, beta)
+        return Cost(choice.dram.total if self._in_blocks else once, choice.buffer_bytes, "attention")
 
     def terms(self, mask: int, beta: int) -> Terms:
         """Rows in a band are those of a block of the result."""
         flow = self.groups.dataflow
         if not self._in_blocks:
             return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        found = self._best(mask, beta)
-        return Terms(found.dram, band_rows=found.rows)
+        choice = self._best(mask, beta)
+        return Terms(choice.dram, band_rows=choice.rows)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `Attending.schedule`."""
-        found = self._best(mask, beta)
+        choice = self._best(mask, beta)
         if not self._in_blocks:
             return Scheduled(
-                found.buffer_bytes, f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+                choice.buffer_bytes, f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
             )
-        blocks = found.blocks
+        blocks = choice.blocks
         if blocks is None:
-            return Scheduled(found.buffer_bytes, "the buffer is too small for one query and one key of attention")
-        return Scheduled(found.buffer_bytes, lambda limit: Attending(self._work(mask)).schedule(blocks, limit))
+            return Scheduled(choice.buffer_bytes, "the buffer is too small for one query and one key of attention")
+        return Scheduled(choice.buffer_bytes, lambda limit: Attending(self._work(mask)).schedule(blocks, limit))
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""

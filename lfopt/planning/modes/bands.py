@@ -90,15 +90,15 @@ class InBands(ExecutionMode):
         return self._schedule(mask, beta, self.bands, self._chosen(mask, beta))
 
     def _schedule(self, mask: int, beta: int, bands: Bands, banded: Banded) -> Scheduled:
-        found = bands, banded
+        widest = bands, banded
         for width in widths(self.groups, mask):
             wider = self._bands(width, wide=bands.slices.wide)
             choice = wider.like(mask, banded)
             if choice is None or choice.buffer_bytes >= beta:
                 break
             if choice.pass_bytes == banded.pass_bytes:
-                found = wider, choice
-        bands, banded = found
+                widest = wider, choice
+        bands, banded = widest
         return Scheduled(banded.buffer_bytes, partial(bands.schedule, mask, banded))
 
     def need(self, mask: int) -> int:

@@ -37,27 +37,27 @@ class Chained(ExecutionMode):
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """What its stages move."""
-        found = self.known.get((mask, beta))
-        return None if found is None else Cost(found.dram.total, found.buffer_bytes, "chained", found.buffer_bytes)
+        chain = self.known.get((mask, beta))
+        return None if chain is None else Cost(chain.dram.total, chain.buffer_bytes, "chained", chain.buffer_bytes)
 
     def terms(self, mask: int, beta: int) -> Terms:
         """Rows at a time, and passes of weights, are those of the stages: of a chain it says one."""
-        found = self.known[mask, beta]
-        return Terms(found.dram, spilled=found.spilled)
+        chain = self.known[mask, beta]
+        return Terms(chain.dram, spilled=chain.spilled)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """As it was found."""
-        found = self.known[mask, beta]
+        chain = self.known[mask, beta]
 
         def make(limit: Limit) -> Made:
-            return found.places, found.nodes
+            return chain.places, chain.nodes
 
-        return Scheduled(found.buffer_bytes, make)
+        return Scheduled(chain.buffer_bytes, make)
 
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """Places at whose end the buffer is fullest are not told apart: all of them."""
-        found = self.known.get((mask, beta))
-        yield from map(place_use, found.places if found else ())
+        chain = self.known.get((mask, beta))
+        yield from map(place_use, chain.places if chain else ())
 
     def never(self, mask: int) -> str:
         """There is no other way."""

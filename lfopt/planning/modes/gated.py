@@ -48,8 +48,8 @@ class Gated(ExecutionMode):
         """What a group can choose from; None if it cannot run so."""
         if mask not in self._options:
             block = self.gates.find(mask)
-            found = None if block is None else self._sized(mask, block)
-            self._options[mask] = Choices(found, self.groups.most_macs(mask, self.space.max_recompute)) if found is not None and found.able else None
+            sizes = None if block is None else self._sized(mask, block)
+            self._options[mask] = Choices(sizes, self.groups.most_macs(mask, self.space.max_recompute)) if sizes is not None and sizes.able else None
         return self._options[mask]
 
     def _sized(self, mask: int, block: Block) -> Sizes:

@@ -110,15 +110,15 @@ class LineBuffered(ExecutionMode):
     def _rows(self) -> list[dict[int, int]]:
         """Per operator: rows of each map it reads that are held at once for it in whatever group."""
         flow, lines = self.groups.dataflow, self.groups.lines
-        found: list[dict[int, int]] = []
+        held_rows: list[dict[int, int]] = []
         for i, operands in enumerate(lines.operands):
             held: dict[int, int] = {}
             for operand in operands:
                 producer = flow.producer[operand.map]
                 least = 1 if producer < 0 or lines.least[producer] else 0
                 held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[lines.least[i]])
-            found.append(held)
-        return found
+            held_rows.append(held)
+        return held_rows
 
     @cached_property
     def _holds(self) -> list[tuple[_Held, ...]]:
@@ -128,12 +128,12 @@ class LineBuffered(ExecutionMode):
         for i, held in enumerate(self._rows):
             for m, rows in held.items():
                 widest[m].append((1 << i, rows))
-        sorted_ = [tuple(sorted(found, key=lambda item: -item[1])) for found in widest]
+        sorted_ = [tuple(sorted(windows, key=lambda item: -item[1])) for windows in widest]
 
         def of(m: int, rows: int) -> _Held:
             maker = flow.producer[m]
-            made = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
-            return _Held(rows, self.least_row_bytes[m], flow.readers[m], *made, sorted_[m])
+            maker_rows = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
+            return _Held(rows, self.least_row_bytes[m], flow.readers[m], *maker_rows, sorted_[m])
 
         return [tuple(of(m, rows) for m, rows in held.items()) for held in self._rows]
 
@@ -141,13 +141,13 @@ class LineBuffered(ExecutionMode):
     def _added(self) -> list[int]:
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
-        made = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
+        result_bytes = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
         beside = (groups.hardware.buffer_need(sums, own[1]) for own, sums in zip(groups.own, groups.sums, strict=True))
-        return [size + more for size, more in zip(made, beside, strict=True)]
+        return [size + more for size, more in zip(result_bytes, beside, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """A map's ring is at least as wide as the widest window among its readers in the group."""
-        found = (bound or 0) if mask else 0
+        least = (bound or 0) if mask else 0
         for rows, row_bytes, readers, maker, made_rows, widest in self._holds[op]:
             held = 0
             if inside := readers & mask:
@@ -155,18 +155,18 @@ class LineBuffered(ExecutionMode):
             if maker & mask and not held:
                 held = made_rows
             if rows > held:
-                found += (rows - held) * row_bytes
-        found += self._added[op]
+                least += (rows - held) * row_bytes
+        least += self._added[op]
         if self.groups.hardware.weight_buffer_bytes:
-            return self.groups.hardware.buffer_need(found, self.groups.weight_bytes(mask | 1 << op)[1])
-        return found + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else found
+            return self.groups.hardware.buffer_need(least, self.groups.weight_bytes(mask | 1 << op)[1])
+        return least + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else least
 
     def extra_bytes(self, mask: int, beta: int) -> int:
         """None. Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and weights stay."""
-        found, grown = 0, 0
+        least, grown = 0, 0
         for i in bits(mask):
-            found, grown = self.grow(grown, found, i), grown | 1 << i
-            if found >= beta:
+            least, grown = self.grow(grown, least, i), grown | 1 << i
+            if least >= beta:
                 return NEVER
         return 0
 

@@ -41,15 +41,15 @@ class WholeMaps(ExecutionMode):
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
-        found, padding = self.resident, self.resident.padding(mask)
+        widest, padding = self.resident, self.resident.padding(mask)
         for width in widths(self.groups, mask):
             if width not in self._wider:
                 self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
             if self._wider[width].need(mask) >= beta:
                 break
             if self._wider[width].padding(mask) == padding:  # where wider blocks would save padding: a plan moves what the search was told
-                found = self._wider[width]
-        return Scheduled(found.need(mask), partial(found.schedule, mask))
+                widest = self._wider[width]
+        return Scheduled(widest.need(mask), partial(widest.schedule, mask))
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest blocks."""
@@ -73,10 +73,10 @@ class WholeMaps(ExecutionMode):
 
     def extra_bytes(self, mask: int, beta: int) -> int:
         """None. Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no narrower."""
-        found, grown = Peak(), 0
+        peak, grown = Peak(), 0
         for i in bits(mask):
-            found, grown = self.resident.grow(grown, found, i), grown | 1 << i
-            if found.bytes >= beta:
+            peak, grown = self.resident.grow(grown, peak, i), grown | 1 << i
+            if peak.bytes >= beta:
                 return NEVER
         return 0
 

@@ -35,44 +35,44 @@ class BySlices(ExecutionMode):
         """What the head reads and results once, other inputs once per part, weights once per band and part, or once."""
         if bound is not None and min(bound.floor, bound.alone) >= beta:
             return None
-        found = self.sliced.cheapest(mask, beta)
-        return None if found is None else Cost(self._dram(mask, found).total, found.buffer_bytes, "sliced", found.buffer_bytes)
+        choice = self.sliced.cheapest(mask, beta)
+        return None if choice is None else Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
 
-    def _dram(self, mask: int, found: Sliced) -> DramBytes:
-        return replace(self.groups.once(mask), input=found.input_bytes, weight=found.weight_bytes)
+    def _dram(self, mask: int, choice: Sliced) -> DramBytes:
+        return replace(self.groups.once(mask), input=choice.input_bytes, weight=choice.weight_bytes)
 
     def _chosen(self, mask: int, beta: int) -> Sliced:
-        found = self.sliced.cheapest(mask, beta)
-        assert found is not None, "mode sliced means that some way fits"
-        return found
+        choice = self.sliced.cheapest(mask, beta)
+        assert choice is not None, "mode sliced means that some way fits"
+        return choice
 
     def terms(self, mask: int, beta: int) -> Terms:
         """Weight passes are those of the weights that pass most often."""
-        found = self._chosen(mask, beta)
-        return Terms(self._dram(mask, found), self.sliced.passes(mask, found.way), -(-self.sliced.tallest(mask) // found.way.bands))
+        choice = self._chosen(mask, beta)
+        return Terms(self._dram(mask, choice), self.sliced.passes(mask, choice.way), -(-self.sliced.tallest(mask) // choice.way.bands))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit: fewer, longer steps for the same bytes."""
-        found, sizes = self._chosen(mask, beta), self.sliced
-        best = Schedule(sizes, sizes.segments, mask, found.way)
-        sized, planned = (best.end, best.weight_bytes), (found.buffer_bytes, found.weight_bytes)
+        choice, sizes = self._chosen(mask, beta), self.sliced
+        best = Schedule(sizes, sizes.segments, mask, choice.way)
+        sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
         assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
         for width in widths(self.groups, mask):
-            if width >= found.way.segment.channels:
+            if width >= choice.way.segment.channels:
                 break
             if width not in self._wider:
                 self._wider[width] = Segments(sizes.flow, sizes.hardware, sizes.lines, width)
-            wider = Schedule(sizes, self._wider[width], mask, found.way)
+            wider = Schedule(sizes, self._wider[width], mask, choice.way)
             if wider.end >= beta:
                 break
-            if wider.weight_bytes == found.weight_bytes and wider.even:
+            if wider.weight_bytes == choice.weight_bytes and wider.even:
                 best = wider
         return Scheduled(best.end, best.build)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest slices, laid out when their steps are made."""
-        found = self._chosen(mask, beta)
-        return Scheduled(found.buffer_bytes, lambda limit: Schedule(self.sliced, self.sliced.segments, mask, found.way).build(limit))
+        choice = self._chosen(mask, beta)
+        return Scheduled(choice.buffer_bytes, lambda limit: Schedule(self.sliced, self.sliced.segments, mask, choice.way).build(limit))
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
@@ -81,10 +81,10 @@ class BySlices(ExecutionMode):
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """Places, on the smallest buffer where it does not fit."""
         least = self.sliced.least(mask)
-        found = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
-        if found is None:
+        choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
+        if choice is None:
             return
-        yield from map(place_use, Schedule(self.sliced, self.sliced.segments, mask, found.way).places)
+        yield from map(place_use, Schedule(self.sliced, self.sliced.segments, mask, choice.way).places)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""
@@ -113,8 +113,8 @@ class BySlices(ExecutionMode):
 
     def mates(self, beta: int) -> list[int]:
         """See `Segments.families`."""
-        found = [1 << i for i in range(len(self.groups.dataflow))]
+        compatible = [1 << i for i in range(len(self.groups.dataflow))]
         for family in self.sliced.segments.families(beta):
             for i in bits(family):
-                found[i] |= family
-        return found
+                compatible[i] |= family
+        return compatible

@@ -84,11 +84,11 @@ class InStrips(LineBuffered):
     @cached_property
     def least_row_bytes(self) -> list[int]:
         """Per map: bytes of a row of the widest of as many strips as there may be."""
-        groups, found = self.groups, list[int]()
+        groups, least = self.groups, list[int]()
         for tensor, size in zip(groups.dataflow.maps, groups.row_bytes, strict=True):
             columns = max(column_count(tensor.shape), 1)
-            found.append(-(-columns // MOST_STRIPS) * (size // columns))
-        return found
+            least.append(-(-columns // MOST_STRIPS) * (size // columns))
+        return least
 
     @cached_property
     def kept_bytes(self) -> list[int]:

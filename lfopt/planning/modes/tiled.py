@@ -97,9 +97,9 @@ class Tiled(ExecutionMode):
 
     def mates(self, beta: int) -> list[int]:
         """Operators of one epilogue may meet, whatever the buffer."""
-        found = super().mates(beta)
+        compatible = super().mates(beta)
         if self.space.epilogue:
             for family in families(self.groups.follows):
                 for i in bits(family):
-                    found[i] |= family
-        return found
+                    compatible[i] |= family
+        return compatible
