@@ -53,7 +53,7 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Run]
             place, sums = (step.places[0], False) if step.last else (step.sums, True)
             site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
         found += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
-        site.lying = stage.made
+        site.lying = stage.result
     return found
 
 

@@ -97,19 +97,19 @@ class Attention:
 
         `keys`: of which block; None: of all that are seen.
         """
-        found: dict[Use, list[Box]] = {}
-        self._spread(name, box, "result", keys, stop, found)
-        return {use: hull(boxes) for use, boxes in found.items()}
+        needed: dict[Use, list[Box]] = {}
+        self._spread(name, box, "result", keys, stop, needed)
+        return {use: hull(boxes) for use, boxes in needed.items()}
 
-    def _spread(self, name: str, box: Box, use: str, keys: Span | None, stop: str, found: dict[Use, list[Box]]) -> None:
+    def _spread(self, name: str, box: Box, use: str, keys: Span | None, stop: str, needed: dict[Use, list[Box]]) -> None:
         name, box = self.behind(name, box)
         if name == stop or name not in self.makers:
-            found.setdefault((name, use), []).append(box)
+            needed.setdefault((name, use), []).append(box)
             return
         part, k = self.makers[name]
         for i, operand in enumerate(part.operator.inputs):
             if operand and operand != self.mask and i not in self.parameters[part.operator.name]:
-                self._spread(operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, found)
+                self._spread(operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, needed)
 
     def use(self, part: Call, index: int, use: str) -> str:
         """What an operand of a part is, whose result is used so."""
@@ -182,12 +182,12 @@ def row_reads(call: Call) -> tuple[RowReads, ...]:
     taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
     for row in range(call.rows_out):
         out = whole(call.result) if axis is None else cut(whole(call.result), axis, (row, row + 1))
-        found = form.regions(call.operator.outputs[0], out)
+        needed = form.regions(call.operator.outputs[0], out)
         for k, use in enumerate(form.uses):
-            box = found.get(use)
+            box = needed.get(use)
             own = None if box is None else row_axis(call.shape(k))
             taps[k].append(() if box is None or is_empty(box) else (0,) if own is None else (box[own][0], box[own][1] - 1))
-    return tuple(rows.reads(row_count(call.shape(k)), found) for k, found in enumerate(taps))
+    return tuple(rows.reads(row_count(call.shape(k)), spans) for k, spans in enumerate(taps))
 
 
 def mixed_box(call: Call, out: Box) -> Box:
@@ -308,22 +308,22 @@ def through_view(box: Box, shape: Shape, source: Shape) -> Box:
     """
     if is_empty(box):
         return (NOTHING,) * len(source)
-    found: list[Span] = []
+    spans: list[Span] = []
     for (a, i), (b, j) in _groups(shape, source):
         mine, theirs = shape[a:i], source[b:j]
         first = last = 0
         for (start, stop), extent in zip(box[a:i], mine, strict=True):
             first, last = first * extent + start, last * extent + stop - 1
         if mine == theirs:
-            found += box[a:i]
+            spans += box[a:i]
             continue
         apart = False
         for k, extent in enumerate(theirs):
             below = prod(theirs[k + 1 :])
             low, high = first // below % extent, last // below % extent
-            found.append((0, extent) if apart else (low, high + 1))
+            spans.append((0, extent) if apart else (low, high + 1))
             apart = apart or first // below != last // below
-    return tuple(found)
+    return tuple(spans)
 
 
 def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -> np.ndarray:

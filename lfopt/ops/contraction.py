@@ -51,7 +51,7 @@ def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
     groups, sliding = group_span(out[1], of_group), windows(call)
     inputs = _inputs(data.box[1], groups, per_group, weight.box[1])
     runs = [groups] if inputs == (0, per_group) and out[1] == (groups[0] * of_group, groups[1] * of_group) else _each(groups)
-    made: list[np.ndarray] = []
+    blocks: list[np.ndarray] = []
     for run in runs:
         box = cut(out, 1, (max(out[1][0], run[0] * of_group), min(out[1][1], run[1] * of_group)))
         count = run[1] - run[0]
@@ -59,8 +59,8 @@ def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
         kernel = wide(take(weight, needs(call, 1, box, 0, inputs)))
         patch = patch.reshape(patch.shape[0], count, -1, *patch.shape[2:])
         sums = correlate(patch, kernel.reshape(count, -1, *kernel.shape[1:]), sliding, box_shape(out)[2:])
-        made.append(sums.reshape(sums.shape[0], -1, *sums.shape[3:]))
-    return made[0] if len(made) == 1 else np.concatenate(made, axis=1)
+        blocks.append(sums.reshape(sums.shape[0], -1, *sums.shape[3:]))
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
 def _each(groups: Span) -> list[Span]:
@@ -168,8 +168,8 @@ def _scatter(patch: np.ndarray, source: Box, kernel: np.ndarray, sums: np.ndarra
             continue
         read = patch[(slice(None), slice(None), *(place[0] for place in places if place))]
         weights = kernel[(slice(None), slice(None), *tap)].T  # [m, c]
-        made = np.matmul(weights, np.ascontiguousarray(read).reshape(batch, channels, -1))
-        sums[(slice(None), slice(None), *(place[1] for place in places if place))] += made.reshape(batch, -1, *read.shape[2:])
+        product_of_tap = np.matmul(weights, np.ascontiguousarray(read).reshape(batch, channels, -1))
+        sums[(slice(None), slice(None), *(place[1] for place in places if place))] += product_of_tap.reshape(batch, -1, *read.shape[2:])
 
 
 def _meeting(window: Window, tap: int, source: Span, out: Span) -> tuple[slice, slice] | None:

@@ -48,10 +48,10 @@ def factors(real: Sequence[float] | np.ndarray) -> Factors:
     >>> factors([0.75, 3.0])
     Factors(multiplier=array([1610612736, 1610612736]), shift=array([31, 29]))
     """
-    found = np.asarray(real, np.float64)
-    if not (fit := (found >= 0) & (found < 2.0**29)).all():
-        raise UnsupportedModel(f"a ratio of scales is {found.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29")
-    mantissa, exponent = np.frexp(found)  # mantissa in [1/2, 1)
+    ratios = np.asarray(real, np.float64)
+    if not (fit := (ratios >= 0) & (ratios < 2.0**29)).all():
+        raise UnsupportedModel(f"a ratio of scales is {ratios.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29")
+    mantissa, exponent = np.frexp(ratios)  # mantissa in [1/2, 1)
     multiplier = np.rint(np.ldexp(mantissa, MULTIPLIER_BITS)).astype(np.int64)
     shift = MULTIPLIER_BITS - exponent.astype(np.int64)
     full = multiplier == 1 << MULTIPLIER_BITS  # rounded up to the next power of two

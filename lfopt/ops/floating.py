@@ -65,5 +65,5 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
     """Results from finished sums, in the result's type."""
-    made = RESULTS.get(call.operator.kind, reducing.finished_reduction)(call, sums, operands, out)
-    return made.astype(call.result_tensors[0].dtype, copy=False)
+    finished = RESULTS.get(call.operator.kind, reducing.finished_reduction)(call, sums, operands, out)
+    return finished.astype(call.result_tensors[0].dtype, copy=False)

@@ -42,7 +42,7 @@ def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
     """The parameters themselves, uint8: rows of factors, or tables. Raises what `lfopt.ops.scaling.contraction` raises."""
     how = _arithmetic(call)
     if how is not SUMS:
-        return tuple(np.ascontiguousarray(found).view(np.uint8) for found in _tables(call, how))
+        return tuple(np.ascontiguousarray(entries).view(np.uint8) for entries in _tables(call, how))
     by, count = contraction(call).by, _channels(call)
     words = np.zeros(-(-count // channels) * channels, np.uint64)
     words[:count] = (by.multiplier | by.shift << SHIFT_BIT).astype(np.uint64)
@@ -58,8 +58,8 @@ def clamps(entries: np.ndarray, dtype: str) -> bool:
     >>> clamps(np.arange(256, dtype=np.uint8) // 2, "uint8")
     False
     """
-    asked, found = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64), entries.astype(np.int64)
-    return bool((found == asked.clip(found.min(), found.max())).all())
+    asked, stored = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64), entries.astype(np.int64)
+    return bool((stored == asked.clip(stored.min(), stored.max())).all())
 
 
 def _arithmetic(call: Call) -> Arithmetic | None:
@@ -78,8 +78,8 @@ def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
     pairs: list[tuple[Tensor | None, Tensor]] = []
     if how is TABLE:
         operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
-        if not clamps(found := table(call), operand.dtype):
-            yield found
+        if not clamps(entries := table(call), operand.dtype):
+            yield entries
     elif how is CHOICE:
         parameters = row_of(call).parameters
         operands = [tensor for i, tensor in enumerate(call.tensors) if i not in parameters]
@@ -87,5 +87,5 @@ def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
     elif how in (EXTREME, MOVE):
         pairs = [(first, result) for result in results]
     for before, after in pairs:
-        if before is not None and (found := recoding(before, after)) is not None:
-            yield found
+        if before is not None and (entries := recoding(before, after)) is not None:
+            yield entries

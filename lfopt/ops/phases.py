@@ -76,8 +76,8 @@ class Use(NamedTuple):
 
 def beyond_compulsory(uses: Iterable[Use], hardware: Hardware, on_chip: int) -> int:
     """Bytes that any schedule with these contractions moves beyond the compulsory ones, if it computes nothing twice. `on_chip`: S."""
-    found = _by_map(uses)
-    return max((_beyond(found, hardware, on_chip, factor) for factor in FACTORS), default=0) if found else 0
+    contractions = _by_map(uses)
+    return max((_beyond(contractions, hardware, on_chip, factor) for factor in FACTORS), default=0) if contractions else 0
 
 
 def keeps_elements(row: OpSpec) -> bool | None:
@@ -87,11 +87,11 @@ def keeps_elements(row: OpSpec) -> bool | None:
     return None if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW) else False
 
 
-def _beyond(found: list[Products], hardware: Hardware, on_chip: int, factor: float) -> int:
+def _beyond(contractions: list[Products], hardware: Hardware, on_chip: int, factor: float) -> int:
     touched = 2 * on_chip * factor  # R
     moved, progress, compulsory, least = floor(touched - 2 * on_chip), 0.0, 0, inf
     parts = dict[tuple[int, ...], float]()
-    for products in found:
+    for products in contractions:
         key = products[1:3] + products[4:6]
         if key not in parts:
             parts[key] = _products_within(products, hardware, touched)
@@ -122,11 +122,11 @@ def _touched(products: Products, hardware: Hardware, macs: float, most: float) -
     """A lower bound of r(F), `most` at the most: of every interval of pairs (p, l), its low end for the operand, its high end for the rest."""
     per_pair, per_sum = hardware.element_bytes / products.reads, hardware.accumulator_bytes / products.adds
     weight = hardware.constant_bits(bias=False) / 8
-    made, begun = macs / products.columns, macs / products.inner
-    count = ceil(np.log(1 + most / (per_pair * made)) / np.log(RATIO)) + 1
-    pairs = made * RATIO ** np.arange(count + 1)
+    rows, begun = macs / products.columns, macs / products.inner
+    count = ceil(np.log(1 + most / (per_pair * rows)) / np.log(RATIO)) + 1
+    pairs = rows * RATIO ** np.arange(count + 1)
     sums = np.maximum(np.sqrt(weight / per_sum / pairs[1:]) * macs, begun)
-    least = per_pair * (pairs[:-1] - made) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
+    least = per_pair * (pairs[:-1] - rows) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
     return min(float(least.min()) * SAFE, most)
 
 
@@ -138,7 +138,7 @@ def _by_map(uses: Iterable[Use]) -> list[Products]:
         by_map.setdefault(root, {}).setdefault(alike, []).append(products)
         loaded[root] = size
     best = {root: max(map(_merged, kinds.values()), key=lambda products: products.macs) for root, kinds in by_map.items()}
-    return [found._replace(compulsory=found.compulsory + loaded[root]) for root, found in best.items()]
+    return [kind._replace(compulsory=kind.compulsory + loaded[root]) for root, kind in best.items()]
 
 
 def _merged(same: list[Products]) -> Products:

@@ -66,8 +66,8 @@ def tap_span(call: Call, axis: int, span: Span) -> Span:
 
 def row_reads(call: Call, axis: int) -> RowReads:
     """Rows that every output row reads, along the row axis; for calls whose values are `known`."""
-    found = _axis(call, axis)
-    return same_row(call.shape(0)[axis]) if found is None else interpolation.reads(found)
+    resized = _axis(call, axis)
+    return same_row(call.shape(0)[axis]) if resized is None else interpolation.reads(resized)
 
 
 def known(call: Call) -> bool:
@@ -78,8 +78,8 @@ def known(call: Call) -> bool:
 
 def axis_taps(call: Call, axis: int) -> Taps | None:
     """Taps of one axis; None if the axis stays as it is. Raises InvalidModel, naming the node, if an attribute or the region is not legal."""
-    found = _axis(call, axis)
-    return None if found is None else interpolation.taps(found)
+    resized = _axis(call, axis)
+    return None if resized is None else interpolation.taps(resized)
 
 
 def check(call: Call) -> None:
@@ -121,10 +121,10 @@ def extents(attributes: Mapping[str, Attribute], shape: tuple[int, ...], scales:
 
     One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX Runtime round the products first.
     """
-    made, kept = list(shape), scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    shape_out, kept = list(shape), scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
     for axis, ratio in _ratios(attributes, shape, scales, sizes).items():
-        made[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
-    return tuple(made)
+        shape_out[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
+    return tuple(shape_out)
 
 
 def _ratios(
@@ -136,10 +136,10 @@ def _ratios(
     if scales is not None:
         return {axis: Fraction(float(scale)) for axis, scale in zip(axes, scales.reshape(-1), strict=True)}
     assert sizes is not None
-    found = {axis: Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)}
+    ratios = {axis: Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)}
     if (policy := attributes.get("keep_aspect_ratio_policy", "stretch")) == "stretch":
-        return found
-    return dict.fromkeys(axes, (min if policy == "not_larger" else max)(found.values()))
+        return ratios
+    return dict.fromkeys(axes, (min if policy == "not_larger" else max)(ratios.values()))
 
 
 def _ratios_of(call: Call) -> dict[int, Fraction]:
@@ -167,7 +167,7 @@ def _policy(call: Call) -> str:
 
 
 def _one_of(call: Call, attribute: str, default: str, accepted: Collection[str]) -> str:
-    found = call.attribute(attribute, default)
-    if found not in accepted:
-        raise InvalidModel(f"node {call.operator.name!r} (Resize): {attribute} {found!r}; accepted: {', '.join(accepted)}")
-    return found
+    value = call.attribute(attribute, default)
+    if value not in accepted:
+        raise InvalidModel(f"node {call.operator.name!r} (Resize): {attribute} {value!r}; accepted: {', '.join(accepted)}")
+    return value

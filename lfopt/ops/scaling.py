@@ -125,14 +125,14 @@ def bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> 
     axis, _ = channel_axes(call)
     unit = unit[slice(*out[axis])] if unit.ndim else unit
     if tensor.quantization is None:
-        found = part.values.astype(np.float64) * beta / unit
+        in_units = part.values.astype(np.float64) * beta / unit
     else:
         scale, stored = scales(tensor.quantization, part), minus_zero(part, tensor.quantization)
         same = bool(np.allclose(scale * beta / unit, 1, rtol=1e-6, atol=0))
-        found = stored if same else stored * (scale * beta / unit)
-    if found.dtype.kind == "f":
-        found = np.rint(np.clip(np.nan_to_num(found), -(2.0**62), 2.0**62)).astype(np.int64)
-    return found if call.operator.kind == "Gemm" else found.reshape(-1, *(1,) * (len(out) - 2))
+        in_units = stored if same else stored * (scale * beta / unit)
+    if in_units.dtype.kind == "f":
+        in_units = np.rint(np.clip(np.nan_to_num(in_units), -(2.0**62), 2.0**62)).astype(np.int64)
+    return in_units if call.operator.kind == "Gemm" else in_units.reshape(-1, *(1,) * (len(out) - 2))
 
 
 # -- bytes to bytes ------------------------------------------------------------------------------------------------------------------------
@@ -146,16 +146,16 @@ def table(call: Call) -> np.ndarray:
     if call.operator.kind == "QuantizeLinear":
         return _recoding(tensor.dtype, quantization(tensor), result.dtype, quantization(result))
     real = dequantized(np.arange(256, dtype=np.uint8).view(tensor.dtype), quantization(tensor), "float64")
-    operands = [None if found is None else Part(real, ((0, 256),)) for found in call.tensors]
-    for i, (found, constant, value) in enumerate(zip(call.tensors, call.constant, call.values, strict=True)):
-        if found is not None and constant and value is not None:
-            by = found.quantization
+    operands = [None if operand is None else Part(real, ((0, 256),)) for operand in call.tensors]
+    for i, (operand, constant, value) in enumerate(zip(call.tensors, call.constant, call.values, strict=True)):
+        if operand is not None and constant and value is not None:
+            by = operand.quantization
             operands[i] = Part(np.reshape(value if by is None else dequantized(value, by, "float64"), (1,)), ((0, 1),))
     shapes = tuple(None if part is None else part.values.shape for part in operands)
     twin = replace(in_floats(call), shapes=shapes, results=((256,),))
     with np.errstate(all="ignore"):
-        made = elementwise(twin, operands, ((0, 256),), 0)
-    return quantized(made.astype(np.float64), quantization(result), result.dtype)
+        real_results = elementwise(twin, operands, ((0, 256),), 0)
+    return quantized(real_results.astype(np.float64), quantization(result), result.dtype)
 
 
 @lru_cache(maxsize=1024)

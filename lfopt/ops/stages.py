@@ -37,7 +37,7 @@ class Stage:
     holder: str = ""  # whose parameter the table is: the first operator that does more than clamp; "": there is none
 
     @property
-    def made(self) -> str:
+    def result(self) -> str:
         """The result of the last operator."""
         return (self.behind or (self.call,))[-1].result_tensors[0].name
 
@@ -79,8 +79,8 @@ def stages(call: Call) -> tuple[Stage, ...]:
 
 def one_by_one(call: Call) -> bool:
     """Whether one value is in flight at a time: each stage reads, of what is made in flight, what the stage before it made, and nothing older."""
-    found, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
-    return all(flying.isdisjoint({*after.call.operator.inputs} - {before.made}) for before, after in pairwise(found))
+    sequence, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
+    return all(flying.isdisjoint({*after.call.operator.inputs} - {before.result}) for before, after in pairwise(sequence))
 
 
 def parameter_sizes(call: Call, channels: int) -> list[tuple[str, int]]:
@@ -137,9 +137,9 @@ def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
     return replace(calls[name], then=tuple(calls[other] for other in then)) if then else calls[name]
 
 
-def stage_steps(step: Compute, found: Sequence[Stage]) -> Iterator[Compute]:
+def stage_steps(step: Compute, sequence: Sequence[Stage]) -> Iterator[Compute]:
     """A step as one for each stage, what its table holds in flight. All put their result where the step does; sums are those of the first."""
-    names = [tuple(part.operator.name for part in stage.parts) for stage in found]
+    names = [tuple(part.operator.name for part in stage.parts) for stage in sequence]
     yield replace(step, operator=names[0][0], then=names[0][1:])
     for first, *behind in names[1:] if step.last else ():
         moves = tuple(move[: len(step.boxes[0])] for move in step.moves)
@@ -154,12 +154,12 @@ def _composes(stage: Sequence[Call], part: Call) -> bool:
     first = stage[0].result_tensors[0]
     if not in_bytes(first) or not in_bytes(part.result_tensors[0]) or arithmetic(stage[0]) is CHOICE:
         return False
-    made = {member.result_tensors[0].name for member in stage}
+    produced = {member.result_tensors[0].name for member in stage}
     maps = [name for name, constant in zip(part.operator.inputs, part.constant, strict=True) if name and not constant]
     how = arithmetic(part)
     chooses = how is CHOICE and part.operator.kind in ("Max", "Min")
     alike = how is TABLE or ((how in (PRODUCT, TERMS) or chooses) and not any(part.constant))
-    return alike and made.issuperset(maps)
+    return alike and produced.issuperset(maps)
 
 
 def _stage(call: Call, behind: tuple[Call, ...]) -> Stage:
@@ -184,13 +184,13 @@ def _stage(call: Call, behind: tuple[Call, ...]) -> Stage:
 def _composed(call: Call, own: np.ndarray | None, behind: tuple[Call, ...]) -> np.ndarray:
     """256 results of the last operator, by the byte that the first makes, before its own table."""
     tensor, box = call.result_tensors[0], ((0, BYTES),)
-    made = {tensor.name: np.arange(BYTES, dtype=np.uint8).view(tensor.dtype) if own is None else own}
+    produced = {tensor.name: np.arange(BYTES, dtype=np.uint8).view(tensor.dtype) if own is None else own}
     for part in behind:
-        operands = [Part(made[name], box) if name in made else None for name in part.operator.inputs]
+        operands = [Part(produced[name], box) if name in produced else None for name in part.operator.inputs]
         if arithmetic(part) is TABLE:
-            found = table(part)[next(operand.values for operand in operands if operand is not None).view(np.uint8)]
+            entries = table(part)[next(operand.values for operand in operands if operand is not None).view(np.uint8)]
         else:
             alike = replace(part, shapes=tuple((BYTES,) for _ in operands), results=((BYTES,),))
-            (found,) = integer.compute(alike, operands, (box,), 0)
-        made[part.result_tensors[0].name] = found
-    return made[behind[-1].result_tensors[0].name]
+            (entries,) = integer.compute(alike, operands, (box,), 0)
+        produced[part.result_tensors[0].name] = entries
+    return produced[behind[-1].result_tensors[0].name]
