@@ -61,9 +61,9 @@ class Builder:
     def results(self, kind: str, *operands: Operand, outputs: list[str], **attributes: Any) -> list[str]:
         """The names of all results of an operator, each as it is wanted, or "" for any."""
         names = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
-        made = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]
-        self.network.step(onnx.helper.make_node(kind, names, made, name=plain(made[0]), **attributes), 0)
-        return made
+        results = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]
+        self.network.step(onnx.helper.make_node(kind, names, results, name=plain(results[0]), **attributes), 0)
+        return results
 
     def constant(self, value: np.ndarray) -> str:
         """The name of a constant."""

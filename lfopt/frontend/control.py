@@ -65,17 +65,17 @@ class Control:
     def call(self, node: NodeProto, results: Mapping[str, TypeProto], what: str) -> None:
         """The operators by which ONNX defines another. `results`: types of what it makes. Raises InvalidModel, UnsupportedModel."""
         schema = onnx.defs.get_schema(node.op_type, newest_opset())
-        defaults = {name: found.default_value for name, found in schema.attributes.items() if found.default_value.name}
+        defaults = {name: declared.default_value for name, declared in schema.attributes.items() if declared.default_value.name}
         function = definition(node, self.network.types, what)
         body = function_body(function, node, defaults, results)
         operands = [name for name in node.input if name]
         asked = [name for name in node.output if name]
 
-        def made() -> list[str]:
+        def inlined() -> list[str]:
             names = dict(zip(asked, self.inline(body, operands, node.name or asked[0]), strict=True))
             return [names.get(name, "") for name in node.output]
 
-        self._replace(node, what, made)
+        self._replace(node, what, inlined)
 
     def lower(self, node: NodeProto, lowering: Lowering, what: str) -> None:
         """The operators that stand for one that has no row in the operator table. Raises InvalidModel, UnsupportedModel."""
@@ -92,14 +92,14 @@ class Control:
     def _replace(self, node: NodeProto, what: str, written: Callable[[], list[str]]) -> None:
         """What is written stands for a node, under the names that the node's outputs have."""
         try:
-            made = written()
+            sources = written()
         except UnsupportedModel as error:
             raise error if self.label in str(error) else UnsupportedModel(f"{what}: {error}") from None
         except InvalidModel as error:
             raise error if self.label in str(error) else InvalidModel(f"{what}: {error}") from None
-        if len(made) < len(node.output):
-            raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(made)}")
-        for source, name in zip(made, node.output, strict=False):
+        if len(sources) < len(node.output):
+            raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(sources)}")
+        for source, name in zip(sources, node.output, strict=False):
             if name and name != source:
                 self.build(node).run("Identity", source, output=name)
 
@@ -129,13 +129,13 @@ class Control:
     def _ready(self, body: Body, operands: Sequence[str]) -> _Ready:
         types = [self.sequences.type(name) if name in self.sequences.held else self.network.types[name] for name in operands]
         key = (str(id(body.graph)).encode(), *(known.SerializeToString() for known in types))
-        if (found := self.ready.get(key)) is None:
+        if (known_body := self.ready.get(key)) is None:
             light, values = prepare(body.model(types), self.folder, self.label, self.bodies)
             values, _ = spell(light, values)
             values, _ = widen(light, values, self.label, ends=False)
             inputs = {value.name for value in light.graph.input[: len(operands)]}
-            found = self.ready[key] = _Ready(body, light, self._constants(light, values, inputs))
-        return found
+            known_body = self.ready[key] = _Ready(body, light, self._constants(light, values, inputs))
+        return known_body
 
     def _constants(self, light: ModelProto, values: Values, inputs: set[str]) -> dict[str, str]:
         names: dict[str, str] = {}
@@ -159,8 +159,8 @@ def _chosen(build: Builder, condition: str, yes: str, no: str) -> str:
         raise UnsupportedModel("its condition is computed, and decides about a sequence; lfopt reads tensors there")
     one, other = build.network.tensors[yes], build.network.tensors[no]
     if (one.shape, one.dtype) != (other.shape, other.dtype):
-        found = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
-        raise UnsupportedModel(f"its condition is computed, and decides about {found}; lfopt reads results of one type and shape")
+        types = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
+        raise UnsupportedModel(f"its condition is computed, and decides about {types}; lfopt reads results of one type and shape")
     return build.run("Where", condition, yes, no)
 
 
@@ -193,16 +193,16 @@ def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
         if turn >= MAX_TURNS or (value is None and count is None):
             raise UnsupportedModel(f"it turns until a condition that is computed, or more than {MAX_TURNS} times; lfopt reads loops of fewer turns")
         operands = [build.constant(np.array(turn, np.int64)), active or build.constant(np.ones((), bool)), *state]
-        going, *made = control.inline(body, [*operands, *captured], f"{build.prefix}.{turn}")
-        after, outs = made[: len(state)], made[len(state) :]
+        going, *results = control.inline(body, [*operands, *captured], f"{build.prefix}.{turn}")
+        after, outs = results[: len(state)], results[len(state) :]
         if value is None:
             if outs:
                 raise UnsupportedModel("a condition that is computed decides how long its results are; lfopt reads results of known shapes")
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
         state, active, turn = after, going, turn + 1
-        for found, name in zip(scanned, outs, strict=True):
-            found.append(name)
+        for stack, name in zip(scanned, outs, strict=True):
+            stack.append(name)
     return [*state, *(_stacked(build, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
 
 
@@ -210,11 +210,11 @@ def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> s
     """What a loop made in all its turns, along a new first axis."""
     if names:
         return build.concat([build.unsqueeze(name, 0) for name in names], 0)
-    found = body.graph.output[output].type.tensor_type
-    if not found.HasField("shape") or not all(dim.HasField("dim_value") for dim in found.shape.dim):
+    declared = body.graph.output[output].type.tensor_type
+    if not declared.HasField("shape") or not all(dim.HasField("dim_value") for dim in declared.shape.dim):
         raise UnsupportedModel("it never turns, and does not say of what shape its results are")
-    shape = 0, *(dim.dim_value for dim in found.shape.dim)
-    return build.constant(np.zeros(shape, dtype_name(found.elem_type, "a loop")))
+    shape = 0, *(dim.dim_value for dim in declared.shape.dim)
+    return build.constant(np.zeros(shape, dtype_name(declared.elem_type, "a loop")))
 
 
 def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
@@ -235,15 +235,15 @@ def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     if len(turns) != 1 or not 0 < max(turns) <= MAX_TURNS:
         raise UnsupportedModel(f"it goes over {', '.join(map(str, sorted(turns)))} slices; lfopt reads one number of them, from 1 to {MAX_TURNS}")
     (extent,) = turns
-    made: list[list[str]] = [[] for _ in range(results)]
+    outs: list[list[str]] = [[] for _ in range(results)]
     for turn in range(extent):
         slices = [build.entry(name, axis, extent - 1 - turn if back else turn) for name, axis, back in zip(scanned, axes, directions, strict=True)]
         after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{turn}")
         state = after[: len(state)]
-        for found, name, back in zip(made, after[len(state) :], to_directions, strict=True):
-            found.insert(0 if back else len(found), name)
-    ranks = [len(build.shape(names[0])) + 1 for names in made]
-    stacked = [(names, axis % rank) for names, axis, rank in zip(made, to_axes, ranks, strict=True)]
+        for stack, name, back in zip(outs, after[len(state) :], to_directions, strict=True):
+            stack.insert(0 if back else len(stack), name)
+    ranks = [len(build.shape(names[0])) + 1 for names in outs]
+    stacked = [(names, axis % rank) for names, axis, rank in zip(outs, to_axes, ranks, strict=True)]
     return [*state, *(build.concat([build.unsqueeze(name, axis) for name in names], axis) for names, axis in stacked)]
 
 
