@@ -32,8 +32,8 @@ def drop_idle(board: Board, log: Log, but: Container[str] = ()) -> int:
         operator = board.operators.get(name)
         if operator is None or operator.kind in but or operator.domain or not operator.inputs or not operator.outputs[0] or any(operator.outputs[1:]):
             continue
-        source, made = board.tensors[operator.inputs[0]], board.tensors[operator.outputs[0]]
-        alike = (source.shape, source.dtype, source.quantization) == (made.shape, made.dtype, made.quantization)
+        source, result = board.tensors[operator.inputs[0]], board.tensors[operator.outputs[0]]
+        alike = (source.shape, source.dtype, source.quantization) == (result.shape, result.dtype, result.quantization)
         if not alike or not IDLE.get(operator.kind, _never)(board, operator) or _must_stay(board, operator):
             continue
         board.bypass(replace(operator, outputs=operator.outputs[:1]), source.name)
@@ -44,8 +44,8 @@ def drop_idle(board: Board, log: Log, but: Container[str] = ()) -> int:
 
 def _must_stay(board: Board, operator: Operator) -> bool:
     """Whether an output of the graph would be an input, a constant or another output under a second name."""
-    source, made = operator.inputs[0], operator.outputs[0]
-    return made in board.outputs and (source not in board.makers or source in board.outputs)
+    source, result = operator.inputs[0], operator.outputs[0]
+    return result in board.outputs and (source not in board.makers or source in board.outputs)
 
 
 def _always(board: Board, operator: Operator) -> bool:
@@ -169,13 +169,13 @@ def fold_constants(board: Board, log: Log) -> int:
         foldable = board.is_plain(operator) and operator.kind not in RANDOM and spec(operator.kind).kind == operator.kind
         if not foldable or not given or any(name not in board.constants for name in given) or operator.outputs[0] in board.outputs:
             continue
-        made = board.tensors[operator.outputs[0]]
-        if made.elements > MAX_FOLDED:
-            log.refuse("constant folding", operator.name, f"{made.elements} elements; the limit is {MAX_FOLDED}")
+        result = board.tensors[operator.outputs[0]]
+        if result.elements > MAX_FOLDED:
+            log.refuse("constant folding", operator.name, f"{result.elements} elements; the limit is {MAX_FOLDED}")
             continue
-        value = folded(board, operator, made)
+        value = folded(board, operator, result)
         board.remove(operator.name)
-        board.add_folded(operator, Tensor(made.name, made.shape, made.dtype), value)
+        board.add_folded(operator, Tensor(result.name, result.shape, result.dtype), value)
         log.applied.append(Applied("constant folding", "clean-up", (operator.name,), (), 0, 0))
         count += 1
     return count

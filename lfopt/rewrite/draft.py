@@ -38,7 +38,7 @@ class Draft:
         self.operators: list[Operator] = []
         self.tensors: dict[str, Tensor] = {}
         self.folds: dict[str, Operator] = {}  # constants that are worked out once the replacement is taken, by name, in order
-        self._made: dict[Signature, str] = {}
+        self._by_signature: dict[Signature, str] = {}
         self._dtype = self._type_of_numbers()
 
     def build(self, term: Term) -> str:
@@ -69,24 +69,24 @@ class Draft:
     def operator(self, kind: str, inputs: Sequence[str], attributes: Mapping[str, Attribute]) -> str:
         """Name of the tensor that an operator makes of these inputs."""
         key = signature(kind, inputs, attributes)
-        known = self._made.get(key) or self.board.same(kind, tuple(inputs), attributes)
+        known = self._by_signature.get(key) or self.board.same(kind, tuple(inputs), attributes)
         if known is not None and known != self.root.outputs[0]:
             return known
         operator = Operator(self._name(kind), kind, tuple(inputs), (self._tensor_name(kind),), attributes, origin=self.root.origin)
         shape, dtype = infer(operator, [self.tensor(name) if name else None for name in inputs], self.board.constants.get)
-        made = Tensor(operator.outputs[0], shape, dtype)
-        self.tensors[made.name] = made
-        if all(self.is_constant(name) for name in inputs if name) and made.elements <= MAX_FOLDED:
-            self.folds[made.name] = operator
+        result = Tensor(operator.outputs[0], shape, dtype)
+        self.tensors[result.name] = result
+        if all(self.is_constant(name) for name in inputs if name) and result.elements <= MAX_FOLDED:
+            self.folds[result.name] = operator
         else:
             self.operators.append(operator)
-        self._made[key] = made.name
-        return made.name
+        self._by_signature[key] = result.name
+        return result.name
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of the graph or of the draft."""
-        found = self.tensors.get(name)
-        return found if found is not None else self.board.tensors[name]
+        drafted = self.tensors.get(name)
+        return drafted if drafted is not None else self.board.tensors[name]
 
     def is_constant(self, name: str) -> bool:
         """Whether it is a constant of the graph or of the draft."""
@@ -114,15 +114,15 @@ class Draft:
         return DERIVED[value.function](self, value.variable) if isinstance(value, Derived) else value
 
 
-def folded(board: Board, operator: Operator, made: Tensor) -> np.ndarray | None:
+def folded(board: Board, operator: Operator, result: Tensor) -> np.ndarray | None:
     """Values of a constant that comes from others, worked out in float64; None if those are absent."""
     values = [board.constants[name] if name else None for name in operator.inputs]
     if any(name and value is None for name, value in zip(operator.inputs, values, strict=True)):
         return None
     wide = [value.astype(np.float64) if value is not None and value.dtype.kind == "f" else value for value in values]
     parts = [None if value is None else Part(value, whole(value.shape)) for value in wide]
-    board.tensors[made.name] = made
-    return compute(board.call(operator), parts, (whole(made.shape),), board.graph.opset)[0]
+    board.tensors[result.name] = result
+    return compute(board.call(operator), parts, (whole(result.shape),), board.graph.opset)[0]
 
 
 def infer(operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]) -> tuple[tuple[int, ...], str]:
@@ -144,8 +144,8 @@ def _inferred_by_onnx(operator: Operator, given: Sequence[Tensor], value: Callab
     data = {name: onnx.numpy_helper.from_array(np.ascontiguousarray(v).reshape(v.shape), name) for name, v in small.items()}
     node = onnx.helper.make_node(operator.kind, list(operator.inputs), list(operator.outputs), **operator.attributes)  # type: ignore[arg-type]
     try:
-        found = onnx.shape_inference.infer_node_outputs(onnx.defs.get_schema(operator.kind), node, types, data)
-        result = found[operator.outputs[0]].tensor_type
+        inferred = onnx.shape_inference.infer_node_outputs(onnx.defs.get_schema(operator.kind), node, types, data)
+        result = inferred[operator.outputs[0]].tensor_type
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, KeyError) as error:
         raise CannotBuild(f"{operator.kind}: {str(error).splitlines()[0]}") from None
     if not result.HasField("shape") or not all(dim.HasField("dim_value") for dim in result.shape.dim):

@@ -40,27 +40,27 @@ def einsums_as_products(graph: Graph) -> Graph:
 
 
 def _replace(board: Board, einsum: Operator) -> None:
-    terms, made = _labels(board, einsum)
+    terms, labels = _labels(board, einsum)
     extents = {(label, n) for name, term in zip(einsum.inputs, terms, strict=True) for label, n in zip(term, board.tensors[name].shape, strict=True)}
-    plain = all(len(set(term)) == len(term) for term in (*terms, made)) and len(dict(extents)) == len(extents)
+    plain = all(len(set(term)) == len(term) for term in (*terms, labels)) and len(dict(extents)) == len(extents)
     if len(terms) > 2 or not plain:
         return
     work = _Work(board, einsum, dict(extents))
     operands: list[Indexed] = []
     for k, (name, term) in enumerate(zip(einsum.inputs, terms, strict=True)):
-        kept = {*made, *"".join(terms[:k] + terms[k + 1 :])}
+        kept = {*labels, *"".join(terms[:k] + terms[k + 1 :])}
         operands.append(work.summed(Indexed(name, term), "".join(label for label in term if label in kept)))
-    result = operands[0] if len(operands) == 1 else work.product(operands[0], operands[1], made)
-    board.bypass(einsum, work.transposed(result, made).name)
+    result = operands[0] if len(operands) == 1 else work.product(operands[0], operands[1], labels)
+    board.bypass(einsum, work.transposed(result, labels).name)
 
 
 def _labels(board: Board, einsum: Operator) -> tuple[list[str], str]:
     """Labels of the operands and of the result, with some for "..."."""
-    terms, made = einsum_terms(board.call(einsum))
+    terms, result = einsum_terms(board.call(einsum))
     counts = [len(board.tensors[name].shape) - len(term.replace("...", "")) for name, term in zip(einsum.inputs, terms, strict=True)]
     most = max((count for count, term in zip(counts, terms, strict=True) if "..." in term), default=0)
     spelled = [term.replace("...", "".join(ELLIPSIS[most - count : most])) for count, term in zip(counts, terms, strict=True)]
-    return spelled, made.replace("...", "".join(ELLIPSIS[:most]))
+    return spelled, result.replace("...", "".join(ELLIPSIS[:most]))
 
 
 @dataclass
@@ -74,9 +74,9 @@ class _Work:
     def shape(self, labels: str) -> tuple[int, ...]:
         return tuple(self.extents[label] for label in labels)
 
-    def product(self, left: Indexed, right: Indexed, made: str) -> Indexed:
+    def product(self, left: Indexed, right: Indexed, labels: str) -> Indexed:
         """Matrix product, or Mul where no label is summed. A constant stands on the right; else the order is that which moves fewer operands."""
-        orders = [self._order(left, right, made), self._order(right, left, made)]
+        orders = [self._order(left, right, labels), self._order(right, left, labels)]
         chosen = min(orders, key=lambda order: (order.left.name in self.board.constants, order.moves))
         if not chosen.inner:
             return self._multiplied(chosen)
@@ -90,21 +90,21 @@ class _Work:
         y = self._add("MatMul", (x, w), (*self.shape(stack), *tall, wide))
         return Indexed(self._reshaped(y, self.shape(stack + rows + columns)), stack + rows + columns)
 
-    def _order(self, left: Indexed, right: Indexed, made: str) -> _Order:
+    def _order(self, left: Indexed, right: Indexed, labels: str) -> _Order:
         """Labels of the product, in the order of the result, and of the left operand where they are summed."""
-        stack = "".join(label for label in made if label in left.labels and label in right.labels)
+        stack = "".join(label for label in labels if label in left.labels and label in right.labels)
         rows, columns = (
-            "".join(label for label in made if label in a and label not in b) for a, b in ((left.labels, right.labels), (right.labels, left.labels))
+            "".join(label for label in labels if label in a and label not in b) for a, b in ((left.labels, right.labels), (right.labels, left.labels))
         )
-        inner = "".join(label for label in left.labels if label not in made)
-        return _Order(left, right, stack, rows, inner, columns, made)
+        inner = "".join(label for label in left.labels if label not in labels)
+        return _Order(left, right, stack, rows, inner, columns, labels)
 
     def _multiplied(self, order: _Order) -> Indexed:
         """Element by element, both laid out as the result."""
-        laid = [self.transposed(one, "".join(label for label in order.made if label in one.labels)) for one in (order.left, order.right)]
-        wide = [tuple(self.extents[label] if label in one.labels else 1 for label in order.made) for one in laid]
+        laid = [self.transposed(one, "".join(label for label in order.labels if label in one.labels)) for one in (order.left, order.right)]
+        wide = [tuple(self.extents[label] if label in one.labels else 1 for label in order.labels) for one in laid]
         inputs = tuple(self._reshaped(one.name, shape) for one, shape in zip(laid, wide, strict=True))
-        return Indexed(self._add("Mul", inputs, self.shape(order.made)), order.made)
+        return Indexed(self._add("Mul", inputs, self.shape(order.labels)), order.labels)
 
     def transposed(self, given: Indexed, labels: str) -> Indexed:
         """With its axes in another order."""
@@ -160,7 +160,7 @@ class _Order(NamedTuple):
     rows: str
     inner: str  # those that are summed
     columns: str
-    made: str
+    labels: str  # of the result, in its order
 
     @property
     def moves(self) -> int:
@@ -168,6 +168,6 @@ class _Order(NamedTuple):
         laid = (
             (self.left.labels, self.stack + self.rows + self.inner),
             (self.right.labels, self.stack + self.inner + self.columns),
-            (self.made, self.stack + self.rows + self.columns),
+            (self.labels, self.stack + self.rows + self.columns),
         )
-        return sum(found != wanted for found, wanted in laid)
+        return sum(order != wanted for order, wanted in laid)

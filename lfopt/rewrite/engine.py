@@ -67,15 +67,15 @@ class Index:
     @classmethod
     def of(cls, rules: Iterable[Rule], *, reorders: bool = False) -> Index:
         """The index of some rules."""
-        found: dict[str, list[tuple[Rule, frozenset[str]]]] = defaultdict(list)
+        by_kind: dict[str, list[tuple[Rule, frozenset[str]]]] = defaultdict(list)
         deepest = 1
         for rule in rules:
             assert isinstance(rule.pattern, Apply), f"{rule.name}: the pattern is no operator"
             operands = flattened(rule.pattern) if rule.pattern.kind in ASSOCIATIVE else rule.pattern.operands
             needs = {t.kind if isinstance(t, Apply) else "number" for t in operands if isinstance(t, Apply | Number)}
-            found[rule.pattern.kind].append((rule, frozenset(needs)))
+            by_kind[rule.pattern.kind].append((rule, frozenset(needs)))
             deepest = max(deepest, depth(rule.pattern))
-        return cls(dict(found), deepest, reorders)
+        return cls(dict(by_kind), deepest, reorders)
 
 
 @dataclass
@@ -105,14 +105,14 @@ class Engine:
             best = self.best(index, name)
             if best is None:
                 continue
-            if (found := tuple(-g for g in best.gain)) != promised:
-                heapq.heappush(heap, (found, serial, name))
+            if (priority := tuple(-g for g in best.gain)) != promised:
+                heapq.heappush(heap, (priority, serial, name))
                 serial += 1
                 continue
-            made = self.apply(best)
-            inside.update(made)
+            came = self.apply(best)
+            inside.update(came)
             count += 1
-            todo = {near: None for near in self._near(best, made, index.depth) if near in inside}
+            todo = {near: None for near in self._near(best, came, index.depth) if near in inside}
         return count
 
     def best(self, index: Index, name: str) -> Candidate | None:
@@ -123,14 +123,14 @@ class Engine:
         rules = index.rules.get(operator.kind, [])
         chain = Chain.of(self.board, operator) if operator.kind in ASSOCIATIVE else None
         kinds = {self._kind(tensor) for tensor in (chain.leaves if chain else operator.inputs)}
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for rule, needs in rules:
             if needs <= kinds and isinstance(rule.pattern, Apply):
                 for match in islice(matches(self.board, rule.pattern, operator, chain), MATCHES):
-                    found.extend(self._judged(rule, operator, match))
+                    candidates.extend(self._judged(rule, operator, match))
         if chain and index.reorders and len(chain.leaves) > 2:
-            found.extend(self._reordered(operator, chain))
-        return max(found, key=lambda candidate: candidate.gain, default=None)
+            candidates.extend(self._reordered(operator, chain))
+        return max(candidates, key=lambda candidate: candidate.gain, default=None)
 
     def apply(self, chosen: Candidate) -> list[str]:
         """Carry a rewrite out; the names of the operators that came."""
@@ -140,13 +140,13 @@ class Engine:
             board.remove(operator.name)
         for name, operator in draft.folds.items():
             board.add_folded(operator, draft.tensors[name], folded(board, operator, draft.tensors[name]))
-        made = {tensor for operator in draft.operators for tensor in operator.outputs}
+        produced = {tensor for operator in draft.operators for tensor in operator.outputs}
         for operator in draft.operators:
             board.tensors[operator.outputs[0]] = draft.tensors[operator.outputs[0]]
             if operator.outputs[0] == chosen.result:
                 operator = replace(operator, outputs=root.outputs)
             board.add(operator, position)
-        if chosen.result not in made:
+        if chosen.result not in produced:
             board.redirect(root.outputs[0], chosen.result)
         gone, came = tuple(op.name for op in chosen.dying), tuple(op.name for op in draft.operators)
         self.log.applied.append(Applied(chosen.rule, chosen.family, gone, came, chosen.before, chosen.after))
@@ -169,9 +169,11 @@ class Engine:
         except CannotBuild as error:
             self.log.refuse(rule.name, operator.name, str(error))
             return
-        made, wanted = draft.tensor(result), board.tensors[operator.outputs[0]]
-        if (made.shape, made.dtype) != (wanted.shape, wanted.dtype):
-            self.log.refuse(rule.name, operator.name, f"the result would be {made.dtype} {list(made.shape)}, not {wanted.dtype} {list(wanted.shape)}")
+        built, wanted = draft.tensor(result), board.tensors[operator.outputs[0]]
+        if (built.shape, built.dtype) != (wanted.shape, wanted.dtype):
+            self.log.refuse(
+                rule.name, operator.name, f"the result would be {built.dtype} {list(built.shape)}, not {wanted.dtype} {list(wanted.shape)}"
+            )
             return
         candidate = self._priced(rule.name, rule.family, operator, match.operators, draft, result)
         if candidate.gain > (0, 0, 0, 0):
@@ -186,8 +188,8 @@ class Engine:
         draft = Draft(self.board, operator, Match(rest=chain.leaves))
         result = draft.combine(operator.kind, chain.leaves)
         candidate = self._priced(SMALLER_FIRST, "associative", operator, chain.operators, draft, result)
-        made, wanted = draft.tensor(result), self.board.tensors[operator.outputs[0]]
-        if candidate.gain[:2] > (0, 0) and made.shape == wanted.shape:
+        built, wanted = draft.tensor(result), self.board.tensors[operator.outputs[0]]
+        if candidate.gain[:2] > (0, 0) and built.shape == wanted.shape:
             yield candidate
 
     def _priced(self, rule: str, family: str, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> Candidate:
@@ -229,18 +231,18 @@ class Engine:
         maker = self.board.maker(tensor)
         return maker.kind if maker else ("number" if tensor in self.board.constants else "")
 
-    def _near(self, chosen: Candidate, made: Sequence[str], reach: int) -> Iterable[str]:
+    def _near(self, chosen: Candidate, came: Sequence[str], reach: int) -> Iterable[str]:
         """Operators at which a pattern could now stand that did not before: those that came, and what reads near them."""
         board = self.board
-        found = dict.fromkeys(made)
+        names = dict.fromkeys(came)
         leaves = {tensor for operator in chosen.dying for tensor in operator.inputs if tensor}
-        edge = [chosen.root.outputs[0], chosen.result, *leaves, *(t for name in made for t in board.operators[name].outputs)]
+        edge = [chosen.root.outputs[0], chosen.result, *leaves, *(t for name in came for t in board.operators[name].outputs)]
         edge = [t for t in edge if t not in board.constants and (t not in leaves or len(board.readers.get(t, {})) <= FEW)]
         for _ in range(reach + 1):
-            readers = [name for tensor in edge for name in board.readers.get(tensor, {}) if name not in found]
-            found.update(dict.fromkeys(readers))
+            readers = [name for tensor in edge for name in board.readers.get(tensor, {}) if name not in names]
+            names.update(dict.fromkeys(readers))
             edge = [tensor for name in dict.fromkeys(readers) for tensor in board.operators[name].outputs]
-        return found
+        return names
 
 
 def subgraphs(board: Board, kinds: frozenset[str]) -> list[list[str]]:
@@ -279,5 +281,5 @@ def _built(draft: Draft, replacement: Term, kind: str, rest: Sequence[str]) -> s
 
 
 def _reads(operators: Iterable[Operator]) -> int:
-    made = {tensor for operator in operators for tensor in operator.outputs}
-    return len({tensor for operator in operators for tensor in operator.inputs if tensor} - made)
+    produced = {tensor for operator in operators for tensor in operator.outputs}
+    return len({tensor for operator in operators for tensor in operator.inputs if tensor} - produced)

@@ -46,8 +46,8 @@ def fact(low: float, high: float, nonzero: bool = False) -> Fact:
     return Fact(low, high, nonzero or low > 0 or high < 0)
 
 
-def _within(found: Range) -> Transfer:
-    return lambda given, _: fact(found.low, found.high, found.nonzero or (found.zero_at_zero and given[0].nonzero))
+def _within(bounds: Range) -> Transfer:
+    return lambda given, _: fact(bounds.low, bounds.high, bounds.nonzero or (bounds.zero_at_zero and given[0].nonzero))
 
 
 def _monotone(function: Callable[[float], float]) -> Transfer:

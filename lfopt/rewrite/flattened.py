@@ -30,8 +30,8 @@ def flattened_as_convolutions(graph: Graph) -> Graph:
 
 def _replace(board: Board, layer: Operator, source: str, weights: np.ndarray) -> None:
     """The convolution that a layer is, and a view of its result."""
-    (made,), channels = layer.outputs, weights.shape[0]
-    dtype, position = board.tensors[made].dtype, board.position[layer.name]
+    (result,), channels = layer.outputs, weights.shape[0]
+    dtype, position = board.tensors[result].dtype, board.position[layer.name]
     kernel = board.add_constant(f"{layer.name}.kernel", weights.shape, dtype, weights)
     bias = [name for name in layer.inputs[2:] if name]
     if bias and board.tensors[bias[0]].shape != (channels,):
@@ -42,7 +42,7 @@ def _replace(board: Board, layer: Operator, source: str, weights: np.ndarray) ->
     pixel = board.fresh(f"{layer.name}.pixel")
     board.tensors[pixel] = Tensor(pixel, (1, channels, 1, 1), dtype)
     board.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}, origin=layer.origin))
-    board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (made,), origin=layer.origin), position)
+    board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (result,), origin=layer.origin), position)
 
 
 def _weights(board: Board, operator: Operator, source: str) -> np.ndarray | None:

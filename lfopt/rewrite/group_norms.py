@@ -51,18 +51,19 @@ def _recognise(board: Board, instance: Operator) -> None:
     if grouped.shape[0] != images or channels % groups or any(name not in board.constants for name in instance.inputs[1:]):
         return
     scale, bias = (board.constants[name] for name in instance.inputs[1:])
-    found = _PerChannel(*(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias)))
+    per_channel = _PerChannel(*(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias)))
     for kind, applied in (("Mul", _PerChannel.times), ("Add", _PerChannel.plus)):
         reader = board.only_reader(last.outputs[0])
         operand = _by_channel(board, reader, last.outputs[0], channels) if reader is not None and reader.kind == kind else None
         if reader is not None and operand is not None:
             value = board.constants[operand]
-            last, found = reader, applied(found, None if value is None else value.reshape(-1))
-    made = [
-        board.add_constant(f"{instance.name}.{part}", (channels,), source.dtype, value) for part, value in zip(("scale", "bias"), found, strict=True)
+            last, per_channel = reader, applied(per_channel, None if value is None else value.reshape(-1))
+    constants = [
+        board.add_constant(f"{instance.name}.{part}", (channels,), source.dtype, value)
+        for part, value in zip(("scale", "bias"), per_channel, strict=True)
     ]
     attributes = {"num_groups": groups, "epsilon": instance.attributes.get("epsilon", 1e-5)}
-    board.change(Operator(last.name, "GroupNormalization", (source.name, *made), last.outputs, attributes, origin=instance.origin))
+    board.change(Operator(last.name, "GroupNormalization", (source.name, *constants), last.outputs, attributes, origin=instance.origin))
 
 
 def _by_channel(board: Board, operator: Operator, read: str, channels: int) -> str | None:

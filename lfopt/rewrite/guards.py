@@ -161,8 +161,8 @@ def _normalized(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
     """`normalized(s, a, x)`: s has exactly the axes of a that x folds."""
     s, a, x = names
     count = len(match.settings[x].axes or ())
-    wanted, found = _shape(facts.board, match, a)[-count:], _shape(facts.board, match, s)
-    return None if found == wanted else f"{s} has shape {found}; {wanted} is wanted"
+    wanted, shape = _shape(facts.board, match, a)[-count:], _shape(facts.board, match, s)
+    return None if shape == wanted else f"{s} has shape {shape}; {wanted} is wanted"
 
 
 def _along(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:

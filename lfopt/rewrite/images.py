@@ -102,16 +102,16 @@ def _narrowed(graph: Graph, several: set[str], images: int) -> Graph:
         if not (name := _shape_operand(operator)):
             continue
         index = SHAPED[operator.kind]
-        old, made = graph.constants[name], board.tensors[operator.outputs[0]].shape
+        old, narrowed = graph.constants[name], board.tensors[operator.outputs[0]].shape
         assert old is not None, "seen above"
-        shape = np.array(made if operator.kind == "Reshape" else _shrunk(old, graph.shape(operator.outputs[0]), made), old.dtype)
+        shape = np.array(narrowed if operator.kind == "Reshape" else _shrunk(old, graph.shape(operator.outputs[0]), narrowed), old.dtype)
         constant = board.add_constant(f"{operator.outputs[0]}.shape", shape.shape, old.dtype.name, shape)
         board.change(replace(operator, inputs=(*operator.inputs[:index], constant, *operator.inputs[index + 1 :])))
     return board.finish()
 
 
-def _shrunk(old: np.ndarray, before: tuple[int, ...], made: tuple[int, ...]) -> list[int]:
+def _shrunk(old: np.ndarray, before: tuple[int, ...], after: tuple[int, ...]) -> list[int]:
     """A shape, of the same rank, for the result of one image. Of fewer axes it does not speak of images."""
     return (
-        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, made, strict=True)] if len(old) == len(before) else old.tolist()
+        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, after, strict=True)] if len(old) == len(before) else old.tolist()
     )

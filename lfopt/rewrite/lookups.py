@@ -30,8 +30,8 @@ def products_as_lookups(graph: Graph) -> Graph:
         return graph
     board = Board(graph)
     for operator in graph.operators:
-        if operator.kind == "MatMul" and board.is_plain(operator) and (found := _one_hot(board, operator)) is not None:
-            _look_up(board, operator, found)
+        if operator.kind == "MatMul" and board.is_plain(operator) and (lookup := _one_hot(board, operator)) is not None:
+            _look_up(board, operator, lookup)
     board.drop_dead()
     return board.finish()
 
@@ -65,10 +65,10 @@ def _look_up(board: Board, product: Operator, vectors: _OneHot) -> None:
     index = board.tensors[vectors.indices]
 
     def add(part: str, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...]) -> str:
-        made = Tensor(board.fresh(f"{name}.{part}"), shape, index.dtype)
-        board.tensors[made.name] = made
-        board.add(Operator(board.fresh(f"{name}.{kind}"), kind, inputs, (made.name,), {}, origin=product.origin), place)
-        return made.name
+        result = Tensor(board.fresh(f"{name}.{part}"), shape, index.dtype)
+        board.tensors[result.name] = result
+        board.add(Operator(board.fresh(f"{name}.{kind}"), kind, inputs, (result.name,), {}, origin=product.origin), place)
+        return result.name
 
     classes, columns = matrix.shape
     shape = index.shape[:-1]

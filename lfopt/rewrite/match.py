@@ -38,13 +38,13 @@ def matches(board: Board, pattern: Apply, operator: Operator, chain: Chain | Non
         yield from _laid(board, wanted, chain.leaves, Match(operators=chain.operators))
 
 
-def _laid(board: Board, wanted: Sequence[Term], leaves: tuple[str, ...], found: Match) -> Iterator[Match]:
+def _laid(board: Board, wanted: Sequence[Term], leaves: tuple[str, ...], partial: Match) -> Iterator[Match]:
     """Ways to lay terms over different leaves."""
     if not wanted:
-        yield Match(found.tensors, found.settings, found.operators, leaves)
+        yield Match(partial.tensors, partial.settings, partial.operators, leaves)
         return
     for place, leaf in enumerate(leaves):
-        for step in _term(board, wanted[0], leaf, found):
+        for step in _term(board, wanted[0], leaf, partial):
             yield from _laid(board, wanted[1:], (*leaves[:place], *leaves[place + 1 :]), step)
 
 
@@ -109,54 +109,54 @@ def settings_of(board: Board, operator: Operator, operands: int) -> Settings:
     return Settings(operator.kind, operator.attributes, given, key, rank)
 
 
-def _term(board: Board, term: Term, tensor: str, found: Match) -> Iterator[Match]:
+def _term(board: Board, term: Term, tensor: str, partial: Match) -> Iterator[Match]:
     if isinstance(term, Variable):
-        bound = found.tensors.get(term.name)
+        bound = partial.tensors.get(term.name)
         if bound is None:
-            yield Match({**found.tensors, term.name: tensor}, found.settings, found.operators, found.rest)
+            yield Match({**partial.tensors, term.name: tensor}, partial.settings, partial.operators, partial.rest)
         elif bound == tensor:
-            yield found
+            yield partial
         return
     if isinstance(term, Number):
         value = board.scalar(tensor)
         if value is not None and isclose(value, term.value, rel_tol=CLOSE):
-            yield found
+            yield partial
         return
     operator = board.plain_maker(tensor)
     if operator is not None and operator.kind == term.kind:
-        yield from _applied(board, term, operator, found)
+        yield from _applied(board, term, operator, partial)
 
 
-def _applied(board: Board, term: Apply, operator: Operator, found: Match) -> Iterator[Match]:
-    found = Match(found.tensors, found.settings, (*found.operators, operator.name), found.rest)
+def _applied(board: Board, term: Apply, operator: Operator, partial: Match) -> Iterator[Match]:
+    partial = Match(partial.tensors, partial.settings, (*partial.operators, operator.name), partial.rest)
     if term.label is not None:
         if len(operator.inputs) < len(term.operands):
             return
         settings = settings_of(board, operator, len(term.operands))
-        known = found.settings.get(term.label)
+        known = partial.settings.get(term.label)
         if known is not None and known.key != settings.key:
             return
-        found = replace(found, settings={**found.settings, term.label: settings})
+        partial = replace(partial, settings={**partial.settings, term.label: settings})
     elif len(operator.inputs) != len(term.operands) or not _has(operator, term):
         return
     inputs = operator.inputs[: len(term.operands)]
     if term.kind in ASSOCIATIVE and len(wanted := flattened(term)) > 2:
         chain = Chain.of(board, operator)
         if len(chain.leaves) == len(wanted):
-            found = replace(found, operators=(*found.operators, *chain.operators[1:]))
+            partial = replace(partial, operators=(*partial.operators, *chain.operators[1:]))
             for order in islice(permutations(chain.leaves), TRIALS):
-                yield from _all(board, wanted, order, found)
+                yield from _all(board, wanted, order, partial)
         return
-    yield from _all(board, term.operands, inputs, found)
+    yield from _all(board, term.operands, inputs, partial)
     if term.kind in COMMUTATIVE and inputs[0] != inputs[1] and term.operands[0] != term.operands[1]:
-        yield from _all(board, term.operands, inputs[::-1], found)
+        yield from _all(board, term.operands, inputs[::-1], partial)
 
 
-def _all(board: Board, terms: Sequence[Term], tensors: Sequence[str], found: Match) -> Iterator[Match]:
+def _all(board: Board, terms: Sequence[Term], tensors: Sequence[str], partial: Match) -> Iterator[Match]:
     if not terms:
-        yield found
+        yield partial
         return
-    for step in _term(board, terms[0], tensors[0], found):
+    for step in _term(board, terms[0], tensors[0], partial):
         yield from _all(board, terms[1:], tensors[1:], step)
 
 
@@ -166,7 +166,7 @@ def _has(operator: Operator, term: Apply) -> bool:
     return operator.attributes.keys() == stated.keys() and all(_agrees(operator.attributes[name], value) for name, value in stated.items())
 
 
-def _agrees(found: Attribute, wanted: float | str | Derived) -> bool:
-    if isinstance(wanted, str | Derived) or not isinstance(found, int | float):
-        return found == wanted
-    return isclose(found, wanted, rel_tol=CLOSE)
+def _agrees(value: Attribute, wanted: float | str | Derived) -> bool:
+    if isinstance(wanted, str | Derived) or not isinstance(value, int | float):
+        return value == wanted
+    return isclose(value, wanted, rel_tol=CLOSE)

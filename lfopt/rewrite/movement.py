@@ -104,7 +104,7 @@ def _shortened(board: Board, chain: list[Operator], log: Log) -> bool:
     position = board.position[chain[-1].name]
     for operator in chain:
         board.remove(operator.name)
-    made: list[str] = []
+    names: list[str] = []
     tensor, dtype = start, board.tensors[start].dtype
     for place, step in enumerate(steps):
         last = place == len(steps) - 1 and not functions
@@ -113,7 +113,7 @@ def _shortened(board: Board, chain: list[Operator], log: Log) -> bool:
         result = end if last else board.fresh(f"{end}.moved")
         board.tensors[result] = Tensor(result, step[1], dtype)
         board.add(replace(_move(board, name, tensor, result, *step), origin=moves[-1].origin), position)
-        made.append(name)
+        names.append(name)
         tensor = result
     for place, operator in enumerate(functions):
         result = end if place == len(functions) - 1 else board.fresh(f"{operator.outputs[0]}.moved")
@@ -121,11 +121,11 @@ def _shortened(board: Board, chain: list[Operator], log: Log) -> bool:
         inputs = (*operator.inputs[:source], tensor, *operator.inputs[source + 1 :])
         board.tensors[result] = Tensor(result, board.tensors[end].shape, board.tensors[operator.outputs[0]].dtype)
         board.add(replace(operator, inputs=inputs, outputs=(result,)), position)
-        made.append(operator.name)
+        names.append(operator.name)
         tensor = result
     if tensor != end:
         board.redirect(end, tensor)
-    log.applied.append(Applied(NAME, "clean-up", tuple(op.name for op in chain), tuple(made), 0, 0))
+    log.applied.append(Applied(NAME, "clean-up", tuple(op.name for op in chain), tuple(names), 0, 0))
     return True
 
 
@@ -245,12 +245,12 @@ def _direct(shape: Shape, end: Shape, atoms: list[list[Atom]]) -> Shape | None:
     """The permutation of whole axes, if that is what it is; axes of extent 1 fill the places that are left."""
     if sorted(shape) != sorted(end):
         return None
-    found: list[int | None] = []
+    permuted: list[int | None] = []
     for axis, extent in zip(atoms, end, strict=True):
         pieces = [atom for atom in axis if atom[0] != 1]
         whole = sorted(pieces, key=lambda atom: atom[1]) == pieces and len({atom[1][0] for atom in pieces}) == 1
         if extent != 1 and not (whole and shape[pieces[0][1][0]] == extent):
             return None
-        found.append(None if extent == 1 else pieces[0][1][0])
+        permuted.append(None if extent == 1 else pieces[0][1][0])
     ones = [axis for axis, extent in enumerate(shape) if extent == 1]
-    return tuple(ones.pop(0) if axis is None else axis for axis in found)
+    return tuple(ones.pop(0) if axis is None else axis for axis in permuted)

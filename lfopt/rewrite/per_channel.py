@@ -22,16 +22,16 @@ def as_convolutions(graph: Graph) -> Graph:
 
     Several in a row become one.
     """
-    board, made = Board(graph), set[str]()  # made: by what takes in a scale that follows
+    board, scalable = Board(graph), set[str]()  # scalable: by what takes in a scale that follows
     for operator in graph.operators:
         if operator.kind in ("Conv", "ConvTranspose") and not operator.domain:
-            made.add(operator.outputs[0])
+            scalable.add(operator.outputs[0])
         source = _map(graph, operator)
         if source is not None:
-            if source not in made or board.only_reader(source) is not operator:
+            if source not in scalable or board.only_reader(source) is not operator:
                 unit = _unit(board, operator, source)
                 board.change(replace(operator, inputs=tuple(unit if name == source else name for name in operator.inputs)))
-            made.add(operator.outputs[0])
+            scalable.add(operator.outputs[0])
     board = Board(fold_batch_normalization(board.finish()))
     fold_affine(board, Log())
     return board.finish()

@@ -51,7 +51,7 @@ def on_positions(graph: Graph) -> Graph:
 
 def _takes_part(board: Board, operator: Operator) -> bool:
     """Whether it is a convolution or pool along one axis, or works element by element on maps of one shape [n, c, l], or turns such maps round."""
-    if not board.is_plain(operator) or len(made := board.tensors[operator.outputs[0]].shape) != 3:
+    if not board.is_plain(operator) or len(shape := board.tensors[operator.outputs[0]].shape) != 3:
         return False
     maps = [name for name in operator.inputs if name and name not in board.constants]
     if operator.kind in CONVOLUTIONS:
@@ -60,7 +60,7 @@ def _takes_part(board: Board, operator: Operator) -> bool:
         return True
     if operator.kind == "Transpose":
         return operator.attributes.get("perm") == SWAP
-    return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(board.tensors[name].shape == made for name in maps)
+    return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(board.tensors[name].shape == shape for name in maps)
 
 
 def _behind_column(board: Board, operator: Operator) -> bool:
@@ -75,19 +75,19 @@ def _behind_column(board: Board, operator: Operator) -> bool:
 
 def _around(board: Board, first: Operator) -> dict[str, None]:
     """An operator and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
-    found, todo = {first.name: None}, [first]
+    members, todo = {first.name: None}, [first]
     while todo:
         operator = todo.pop()
         if operator.kind == "Transpose":
-            found |= dict.fromkeys(_behind_turn(board, operator))
+            members |= dict.fromkeys(_behind_turn(board, operator))
             continue
         near = [maker for name in operator.inputs if name and (maker := board.maker(name)) is not None]
         near += [board.operators[name] for name in board.readers.get(operator.outputs[0], ())]
         for other in near:
-            if other.name not in found and _takes_part(board, other):
-                found[other.name] = None
+            if other.name not in members and _takes_part(board, other):
+                members[other.name] = None
                 todo.append(other)
-    return found
+    return members
 
 
 def _behind_turn(board: Board, operator: Operator) -> Iterator[str]:
@@ -105,34 +105,34 @@ def _behind_turn(board: Board, operator: Operator) -> Iterator[str]:
 
 def _convert(board: Board, operator: Operator) -> None:
     """Let an operator work on [n, c, l, 1], with views around it."""
-    (made,), tensor = operator.outputs, board.tensors[operator.outputs[0]]
+    (result_name,), tensor = operator.outputs, board.tensors[operator.outputs[0]]
     if operator.kind == "Transpose":
         _turn(board, operator)
         return
     turned = any(_is_view(board, name, _as_row) for name in operator.inputs if name and name not in board.constants)
     form = _as_row if turned else _as_column
-    result = new_tensor(board, f"{made}.column", form(tensor.shape), tensor.dtype)
+    result = new_tensor(board, f"{result_name}.column", form(tensor.shape), tensor.dtype)
     inputs = tuple(_input(board, index, operator, form) for index in range(len(operator.inputs)))
     attributes = operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
     board.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
-    add_view(board, operator, result, made)
+    add_view(board, operator, result, result_name)
 
 
 def _with_second_axis(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
     """Attributes of a convolution or pool along one axis, for two of them, the second of extent 1."""
-    found = dict(attributes)
+    widened = dict(attributes)
     for name, neutral in PER_AXIS.items():
-        match found.get(name):
+        match widened.get(name):
             case (int(along),):
-                found[name] = (along, neutral)
+                widened[name] = (along, neutral)
             case _:
                 pass
-    match found.get("pads"):
+    match widened.get("pads"):
         case (int(first), int(last)):
-            found["pads"] = (first, 0, last, 0)
+            widened["pads"] = (first, 0, last, 0)
         case _:
             pass
-    return found
+    return widened
 
 
 def _input(board: Board, index: int, operator: Operator, form: Callable[[Shape], Shape]) -> str:
@@ -151,13 +151,13 @@ def _input(board: Board, index: int, operator: Operator, form: Callable[[Shape],
 
 def _turn(board: Board, operator: Operator) -> None:
     """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back. Both have l rows."""
-    (source,), (made,) = operator.inputs, operator.outputs
+    (source,), (turned,) = operator.inputs, operator.outputs
     forward = _is_view(board, source, _as_column)
     before, after = (_as_column, _as_row) if forward else (_as_row, _as_column)
-    result = new_tensor(board, f"{made}.turned", after(board.tensors[made].shape), board.tensors[made].dtype)
+    result = new_tensor(board, f"{turned}.turned", after(board.tensors[turned].shape), board.tensors[turned].dtype)
     given = view_of(board, source, before(board.tensors[source].shape), f"{source}.row", operator)
     board.change(replace(operator, inputs=(given,), outputs=(result,), attributes={"perm": (0, 3, 2, 1)}))
-    add_view(board, operator, result, made)
+    add_view(board, operator, result, turned)
 
 
 def _is_view(board: Board, name: str, form: Callable[[Shape], Shape]) -> bool:

@@ -64,23 +64,23 @@ def _is_layer(board: Board, operator: Operator) -> bool:
 
 def _is_rowwise(board: Board, operator: Operator) -> bool:
     """Whether each vector of its result depends on the same vectors of maps of that shape, and on constants that are the same for all."""
-    made = board.tensors[operator.outputs[0]].shape
-    if not board.is_plain(operator) or not _is_cut_otherwise(made) or operator.kind in BY_CHANNEL:
+    shape = board.tensors[operator.outputs[0]].shape
+    if not board.is_plain(operator) or not _is_cut_otherwise(shape) or operator.kind in BY_CHANNEL:
         return False
     maps = [name for name in operator.inputs if name and name not in board.constants]
-    if not maps or any(board.tensors[name].shape[:-1] != made[:-1] for name in maps):
+    if not maps or any(board.tensors[name].shape[:-1] != shape[:-1] for name in maps):
         return False
     if operator.kind in ALONG_LAST:
-        return operator.attributes.get("axis", -1) in (-1, len(made) - 1)
+        return operator.attributes.get("axis", -1) in (-1, len(shape) - 1)
     if spec(operator.kind).elementwise:
         return all(prod(board.tensors[name].shape[:-1]) == 1 for name in operator.inputs if name in board.constants)
     axes = reduced_axes(board.call(operator)) if operator.kind.startswith("Reduce") else None
-    return axes is not None and {*axes} == {len(made) - 1} and operator.attributes.get("keepdims", 1) == 1
+    return axes is not None and {*axes} == {len(shape) - 1} and operator.attributes.get("keepdims", 1) == 1
 
 
 def _around(board: Board, layer: Operator) -> list[str]:
     """A layer and what stands around it row by row; nothing where that meets products of two maps: their rows are those of single heads."""
-    found, todo = {layer.name: None}, [layer]
+    members, todo = {layer.name: None}, [layer]
     while todo:
         operator = todo.pop()
         near = [maker for name in operator.inputs if name and (maker := board.maker(name)) is not None]
@@ -89,10 +89,10 @@ def _around(board: Board, layer: Operator) -> list[str]:
             layers = _is_layer(board, other)
             if not layers and spec(other.kind).tiling is Tiling.CONTRACT and len(board.tensors[layer.outputs[0]].shape) > 3:
                 return []
-            if other.name not in found and (layers or _is_rowwise(board, other)):
-                found[other.name] = None
+            if other.name not in members and (layers or _is_rowwise(board, other)):
+                members[other.name] = None
                 todo.append(other)
-    return [*found]
+    return [*members]
 
 
 def _rows(board: Board, part: list[str], shape: Shape) -> Rows:
@@ -114,21 +114,21 @@ def _rows(board: Board, part: list[str], shape: Shape) -> Rows:
 
 def _convert(board: Board, operator: Operator, rows: Rows) -> None:
     """Let an operator work on [b, s, d], with views around it."""
-    (made,), position = operator.outputs, board.position[operator.name]
-    tensor = board.tensors[made]
-    result = new_tensor(board, f"{made}.rows", (*rows, tensor.shape[-1]), tensor.dtype)
+    (result_name,), position = operator.outputs, board.position[operator.name]
+    tensor = board.tensors[result_name]
+    result = new_tensor(board, f"{result_name}.rows", (*rows, tensor.shape[-1]), tensor.dtype)
     inputs = [_input(board, index, operator, rows) for index in range(len(operator.inputs))]
     if operator.kind == "Gemm":
         matrix, *bias = (name for name in inputs[1:] if name)
         matrix = _transposed(board, matrix) if operator.attributes.get("transB", 0) else matrix
-        product = new_tensor(board, f"{made}.product", (*rows, tensor.shape[-1]), tensor.dtype) if bias else result
+        product = new_tensor(board, f"{result_name}.product", (*rows, tensor.shape[-1]), tensor.dtype) if bias else result
         board.change(replace(operator, kind="MatMul", inputs=(inputs[0], matrix), outputs=(product,), attributes={}))
         if bias:
             board.add(Operator(board.fresh(f"{operator.name}.bias"), "Add", (product, bias[0]), (result,), origin=operator.origin), position)
     else:
         axes = {name: value for name, value in (("axis", -1), ("axes", (-1,))) if name in operator.attributes}
         board.change(replace(operator, inputs=tuple(inputs), outputs=(result,), attributes={**operator.attributes, **axes}))
-    add_view(board, operator, result, made)
+    add_view(board, operator, result, result_name)
 
 
 def _input(board: Board, index: int, operator: Operator, rows: Rows) -> str:
@@ -153,6 +153,6 @@ def _transposed(board: Board, name: str) -> str:
     turn = Operator(f"{name}.turned", "Transpose", (name,), (f"{name}.transposed",), {"perm": (1, 0)})
     if (known := board.same(turn.kind, turn.inputs, turn.attributes)) is not None:
         return known
-    made = Tensor(board.fresh(turn.outputs[0]), tensor.shape[::-1], tensor.dtype)
-    board.add_folded(turn, made, None if value is None else np.ascontiguousarray(value.T))
-    return made.name
+    transposed = Tensor(board.fresh(turn.outputs[0]), tensor.shape[::-1], tensor.dtype)
+    board.add_folded(turn, transposed, None if value is None else np.ascontiguousarray(value.T))
+    return transposed.name

@@ -17,8 +17,8 @@ def shuffles_as_gathers(graph: Graph) -> Graph:
     """
     board = Board(graph)
     for operator in graph.operators:
-        if (found := _shuffle(board, operator)) is not None:
-            source, order = found
+        if (shuffle := _shuffle(board, operator)) is not None:
+            source, order = shuffle
             indices = board.add_constant(f"{operator.name}.channels", order.shape, "int64", order)
             board.change(Operator(operator.name, "Gather", (source, indices), operator.outputs, {"axis": 1}, origin=operator.origin))
     board.drop_dead()
@@ -29,13 +29,13 @@ def _shuffle(board: Board, last: Operator) -> tuple[str, np.ndarray] | None:
     """(map, its channel for each channel of the result) of a Reshape that ends a shuffle; None if it ends none."""
     turn = board.maker(last.inputs[0]) if last.kind == "Reshape" else None
     first = board.maker(turn.inputs[0]) if turn is not None and turn.kind == "Transpose" else None
-    if turn is None or first is None or first.kind != "Reshape" or any(found.domain for found in (last, turn, first)):
+    if turn is None or first is None or first.kind != "Reshape" or any(part.domain for part in (last, turn, first)):
         return None
-    source, cut, made = (board.tensors[name].shape for name in (first.inputs[0], first.outputs[0], last.outputs[0]))
+    source, cut, shape_out = (board.tensors[name].shape for name in (first.inputs[0], first.outputs[0], last.outputs[0]))
     axes = turn.attributes.get("perm", tuple(reversed(range(len(cut)))))
     assert isinstance(axes, tuple)
     inner = len(cut) - 2
-    whole = len(source) == 4 and source == made and source[0] == cut[0] == 1 and cut[inner:] == source[2:] and prod(cut[1:inner]) == source[1]
+    whole = len(source) == 4 and source == shape_out and source[0] == cut[0] == 1 and cut[inner:] == source[2:] and prod(cut[1:inner]) == source[1]
     kept = whole and axes[0] == 0 and tuple(axes[inner:]) == (inner, inner + 1)
     if not kept or board.only_reader(first.outputs[0]) is not turn or board.only_reader(turn.outputs[0]) is not last:
         return None

@@ -32,10 +32,10 @@ def add_view(board: Board, beside: Operator, source: str, result: str) -> None:
 
 def behind(board: Board, name: str) -> list[str]:
     """A tensor, and those that it is a view of."""
-    found = [name]
-    while (maker := board.plain_maker(found[-1])) is not None and maker.kind in VIEWS:
-        found.append(maker.inputs[0])
-    return found
+    names = [name]
+    while (maker := board.plain_maker(names[-1])) is not None and maker.kind in VIEWS:
+        names.append(maker.inputs[0])
+    return names
 
 
 def skip_views(board: Board, operator: Operator) -> None:
