@@ -46,8 +46,8 @@ class _Blocks:
     def seeds(self) -> list[int]:
         """One-to-one operators, that of the smallest result first."""
         flow = self.flow
-        found = [i for i, kind in enumerate(self.types) if kind is Mapping.ONE_TO_ONE]
-        return sorted(found, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
+        one_to_one = [i for i, kind in enumerate(self.types) if kind is Mapping.ONE_TO_ONE]
+        return sorted(one_to_one, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
 
     def grow(self, seed: int) -> None:
         """The block of a seed."""
@@ -85,15 +85,15 @@ class _Blocks:
 
     def _reached(self, mask: int, beyond: tuple[int, ...]) -> int:
         """Operators that the set reaches through operators and blocks outside it."""
-        found = pending = 0
+        reached = pending = 0
         for i in bits(mask):
             pending |= beyond[i]
         pending &= ~mask
         while pending:
             op = (pending & -pending).bit_length() - 1
             block = self.block[op]
-            found |= block
+            reached |= block
             for member in bits(block) if block != 1 << op else ():
                 pending |= beyond[member]
-            pending &= ~found & ~mask
-        return found
+            pending &= ~reached & ~mask
+        return reached

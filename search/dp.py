@@ -19,8 +19,8 @@ def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, stric
     because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions,
     softmax and normalisation may join.
     """
-    found = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), options)
-    return replace(found, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))  # other groups may move less
+    legal = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), options)
+    return replace(legal, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))  # other groups may move less
 
 
 class _OfTypes(Adapted[Floor]):

@@ -155,10 +155,10 @@ class _Search:
             if least >= worth or model.at_least(group) >= worth:
                 continue
             self.asked += 1
-            found = model.price(group)
-            if found is None:
+            price = model.price(group)
+            if price is None:
                 continue
-            cost = here.cost + found.dram_bytes
+            cost = here.cost + price.dram_bytes
             if known is None:
                 if cost + rest < best:
                     states[after] = _State(cost, rest, group)

@@ -81,15 +81,15 @@ def solve_lazily(model: Weighted, hopes: Hopes, options: SearchOptions) -> Resul
     best = tuple(options.start[0])
     while True:
         left = None if limit is None else max(limit - (time.perf_counter() - clock), 0.0)
-        found = solve(model, replace(options, start=(best,), time_limit=left))
-        for group in found.groups:
+        attempt = solve(model, replace(options, start=(best,), time_limit=left))
+        for group in attempt.groups:
             settle(group)
-        real = value(model, found.groups)
+        real = value(model, attempt.groups)
         better = real < value(model, best)
-        done = real == found.dram_bytes or found.interrupted or left == 0
-        best = found.groups if better else best
+        done = real == attempt.dram_bytes or attempt.interrupted or left == 0
+        best = attempt.groups if better else best
         if done:
-            return replace(found, groups=best, dram_bytes=value(model, best), lower_bound_bytes=model.least_bytes)
+            return replace(attempt, groups=best, dram_bytes=value(model, best), lower_bound_bytes=model.least_bytes)
 
 
 def settling(model: Weighted, hopes: Hopes) -> Settle:

@@ -53,9 +53,9 @@ def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozen
     """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes. Only the groups around the edit are priced."""
     edited, change = plan, 0
     for _ in range(TRIES):
-        if (found := _edit(partitions, plan, dice)) is None:
+        if (edit := _edit(partitions, plan, dice)) is None:
             continue
-        start, stop, groups = found
+        start, stop, groups = edit
         legal = partitions.fit(groups, dice, guide)
         edited = (*plan[:start], *legal, *plan[stop:])
         change = partitions.dram_bytes(legal) - partitions.dram_bytes(plan[start:stop])
@@ -77,20 +77,20 @@ def _edit(partitions: Partitions, plan: Plan, dice: Dice) -> tuple[int, int, Pla
     mine, kind = plan[a], dice.below(4)
     if a != b:
         if kind < 2:
-            touched, made = (a, b), [mine | plan[b]]
+            touched, merged = (a, b), [mine | plan[b]]
         else:
             moved = partitions.after(u) & mine if kind == 2 else partitions.before(v) & plan[b]
-            touched, made = (a, b), [mine & ~moved, plan[b] & ~moved]
-            made[kind == 2] |= moved
+            touched, merged = (a, b), [mine & ~moved, plan[b] & ~moved]
+            merged[kind == 2] |= moved
     else:
         part = partitions.before(u) & mine if kind & 1 else partitions.after(v) & mine
-        touched, made = (a,), [part, mine & ~part]
+        touched, merged = (a,), [part, mine & ~part]
         if kind & 2 and (beside := partitions.beside(part) & ~mine):
             target = _group_of(plan, dice.member(beside))
-            touched, made = (a, target), [mine & ~part, plan[target] | part]
+            touched, merged = (a, target), [mine & ~part, plan[target] | part]
     start, stop = min(touched), max(touched) + 1
     groups = [plan[i] for i in range(start, stop) if i not in touched]
-    for mask in made:
+    for mask in merged:
         groups += partitions.parts(mask)
     ordered = partitions.executable(groups)
     return None if ordered is None else (start, stop, ordered)

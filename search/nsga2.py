@@ -53,13 +53,13 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
     code = _Code(partitions, tally.dice, tally.guide, [(plan, ()) for plan in options.start])
     bred: dict[Point, Made] = {}
 
-    def point(made: Made) -> Point:
-        plan, required = made[0], partitions.required_bytes(made[0])
+    def point(individual: Made) -> Point:
+        plan, required = individual[0], partitions.required_bytes(individual[0])
         below = min((d for d, b in bred if b <= required), default=NOTHING)  # from there on another plan is as good in both
         settled = tally.settled(plan, partitions.dram_bytes(plan), below)
-        found = partitions.dram_bytes(plan) if settled is None else settled
-        tally.count(plan, found)
-        return found, required
+        dram_bytes = partitions.dram_bytes(plan) if settled is None else settled
+        tally.count(plan, dram_bytes)
+        return dram_bytes, required
 
     _breed(tally, code, point, _Flip(), 2, bred, population, offspring)
     front: Front = tuple((d, b, partitions.in_order(plan)) for (d, b), (plan, _) in sorted(bred.items()))
@@ -78,19 +78,19 @@ def evolve_figures(
     code = _CodeOfWays(tally.partitions, tally.dice, tally.guide, [(choice.groups, choice.ways) for choice in start], ways)
     known: dict[Made, Figures] = {}
 
-    def point(made: Made) -> Point:
-        figures = known[made] = total(ways, *made)
-        tally.count(made[0], figures.dram_bytes)
+    def point(individual: Made) -> Point:
+        figures = known[individual] = total(ways, *individual)
+        tally.count(individual[0], figures.dram_bytes)
         return tuple(figures[k] for k in axes)
 
     bred: dict[Point, Made] = {}
     _breed(tally, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
-    found: list[Choice] = []
-    for _, made in sorted(bred.items()):
-        way = dict(zip(*made, strict=True))
-        groups = tally.partitions.in_order(made[0])
-        found.append(Choice(known[made], groups, tuple(way[group] for group in groups)))
-    return sorted(found), tally.interrupted
+    choices: list[Choice] = []
+    for _, individual in sorted(bred.items()):
+        way = dict(zip(*individual, strict=True))
+        groups = tally.partitions.in_order(individual[0])
+        choices.append(Choice(known[individual], groups, tuple(way[group] for group in groups)))
+    return sorted(choices), tally.interrupted
 
 
 def _breed(
@@ -104,14 +104,14 @@ def _breed(
     offspring: int,
 ) -> None:
     """Fill `front` with plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
-    made: dict[bytes, Made] = {}  # of the genomes asked for last
+    decoded: dict[bytes, Made] = {}  # of the genomes asked for last
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
         "sampling": _Draws(code),
         "selection": TournamentSelection(func_comp=_smaller_index),
         "crossover": _TwoPoint(),
         "mutation": mutation,
         "survival": _RankAndCrowding(),
-        "repair": _Legal(code, made),
+        "repair": _Legal(code, decoded),
         "eliminate_duplicates": _NoRepeats(),
         "output": None,
     }
@@ -121,7 +121,7 @@ def _breed(
     algorithm.setup(genomes, seed=tally.options.seed, termination=NoTermination())
     try:
         while tally.left > 0:
-            made.clear()
+            decoded.clear()
             asked = algorithm.ask()
             if asked is None or len(asked) == 0:
                 break  # every genome that crossover and mutation reach is in the population
@@ -129,7 +129,7 @@ def _breed(
             for individual in asked:
                 if tally.left <= 0:
                     break
-                plan = made[individual.X.tobytes()]
+                plan = decoded[individual.X.tobytes()]
                 points.append(point(plan))
                 _keep(front, points[-1], plan)
             else:
@@ -145,27 +145,27 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     >>> fronts([(1, 5), (2, 2), (3, 3), (5, 1), (2, 2)])
     [[0, 1, 4, 3], [2]]
     """
-    found: list[list[int]] = []
+    ranked: list[list[int]] = []
     if points and len(points[0]) != 2:
         return _fronts(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
         # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before those that do not.
-        k = bisect_left(found, 1, key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]))
-        if k == len(found):
-            found.append([])
-        found[k].append(i)
-    return found
+        k = bisect_left(ranked, 1, key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]))
+        if k == len(ranked):
+            ranked.append([])
+        ranked[k].append(i)
+    return ranked
 
 
 def _fronts(points: Sequence[Point]) -> list[list[int]]:
     """As `fronts`, of any number of figures, each point held against those before it."""
-    found: list[list[int]] = []
+    ranked: list[list[int]] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
-        rank = next((k for k, front in enumerate(found) if not any(_beats(points[j], points[i]) for j in front)), len(found))
-        if rank == len(found):
-            found.append([])
-        found[rank].append(i)
-    return found
+        rank = next((k for k, front in enumerate(ranked) if not any(_beats(points[j], points[i]) for j in front)), len(ranked))
+        if rank == len(ranked):
+            ranked.append([])
+        ranked[rank].append(i)
+    return ranked
 
 
 def _beats(a: Point, b: Point) -> bool:
@@ -221,9 +221,9 @@ class _Code:
         """Genome of a random plan."""
         return self.encode((tuple(self.partitions.draw(self.dice, self.guide)), ()))
 
-    def encode(self, made: Made) -> np.ndarray:
+    def encode(self, individual: Made) -> np.ndarray:
         """Genome of a plan of legal groups."""
-        return self.partitions.encode(made[0])
+        return self.partitions.encode(individual[0])
 
     def decode(self, genome: np.ndarray) -> Made:
         """The legal plan that a genome stands for."""
@@ -256,11 +256,11 @@ class _CodeOfWays(_Code):
             genome[at] = self.dice.below(256) if at in self.of_ways else 1 - genome[at]
         return self.encode(self.decode(genome))
 
-    def encode(self, made: Made) -> np.ndarray:
+    def encode(self, individual: Made) -> np.ndarray:
         """See `_Code`."""
         genome = np.zeros(self.genes, np.uint8)
-        genome[self.of_links] = super().encode(made)
-        for group, way in zip(*made, strict=True):
+        genome[self.of_links] = super().encode(individual)
+        for group, way in zip(*individual, strict=True):
             genome[self.of_ways[next(bits(group))]] = way
         return genome
 
@@ -285,7 +285,7 @@ class _Draws(Sampling):
         self.code = code
 
     def _do(self, problem: Genomes, n_samples: int, *_: object, **__: object) -> Any:
-        start = [self.code.encode(made) for made in self.code.start]
+        start = [self.code.encode(individual) for individual in self.code.start]
         plans = [*start[:n_samples], *(self.code.draw() for _ in range(n_samples - len(start)))]
         return np.stack([np.resize(plan, problem.n_var) for plan in plans])
 
@@ -293,15 +293,15 @@ class _Draws(Sampling):
 class _Legal(Repair):
     """Replaces each genome by that of the legal plan that it decodes to, and remembers the plan."""
 
-    def __init__(self, code: _Code, made: dict[bytes, Made]) -> None:
+    def __init__(self, code: _Code, decoded: dict[bytes, Made]) -> None:
         super().__init__()
-        self.code, self.made = code, made
+        self.code, self.decoded = code, decoded
 
     def _do(self, problem: Genomes, X: np.ndarray, **_: object) -> np.ndarray:  # noqa: N803 - pymoo's name
         for row, genome in enumerate(X):
             plan = self.code.decode(genome)
             X[row] = np.resize(self.code.encode(plan), problem.n_var)
-            self.made[X[row].tobytes()] = plan
+            self.decoded[X[row].tobytes()] = plan
         return X
 
 

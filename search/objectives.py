@@ -42,7 +42,7 @@ class Caps(NamedTuple):
 
     def over(self, figures: Figures) -> Figures:
         """By how much figures are above the caps."""
-        return Figures(*(max(found - cap, 0) if cap is not None else 0 for found, cap in zip(figures, self, strict=True)))
+        return Figures(*(max(figure - cap, 0) if cap is not None else 0 for figure, cap in zip(figures, self, strict=True)))
 
     def allow(self, figures: Figures) -> bool:
         """Whether a plan may take so much."""
@@ -154,11 +154,13 @@ class _Search:
 
     def solve(self, weights: Weights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
-        found = self.run(Weighted(self.model, self.ways, self.least, weights), first_of(self.ways, [known.groups for known in self.known], weights))
-        self.interrupted = self.interrupted or found.interrupted
-        choice = best_of(self.ways, found.groups, weights)
+        weighted = self.run(
+            Weighted(self.model, self.ways, self.least, weights), first_of(self.ways, [known.groups for known in self.known], weights)
+        )
+        self.interrupted = self.interrupted or weighted.interrupted
+        choice = best_of(self.ways, weighted.groups, weights)
         self.known.append(choice)
-        return choice, found
+        return choice, weighted
 
     def descended(self) -> Result | None:
         """With bytes at a multiplier that falls, while there is time, until they are above their cap. None where they never are."""
@@ -238,12 +240,12 @@ class _Search:
 
 def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
     """The same groups, each in another way where that lowers the value and the caps allow it: what saves most for what it takes first."""
-    found = choice
+    chosen = choice
     while True:
-        better = [other for other in _turns(ways, found) if objective.order(other.figures) < objective.order(found.figures)]
+        better = [other for other in _turns(ways, chosen) if objective.order(other.figures) < objective.order(chosen.figures)]
         if not better:
-            return found
-        found = max(better, key=lambda other: _ratio(objective, found.figures, other.figures))
+            return chosen
+        chosen = max(better, key=lambda other: _ratio(objective, chosen.figures, other.figures))
 
 
 def _turns(ways: Ways, choice: Choice) -> Iterator[Choice]:

@@ -131,12 +131,12 @@ class Partitions:
             return known
         if mask in self._illegal:
             return None
-        found = None
+        cost = None
         if self._may_fit(mask):
             self.asked += 1
-            found = self.model.price(mask)
-        if found is not None:
-            price = self._prices[mask] = self._priced(mask, found)
+            cost = self.model.price(mask)
+        if cost is not None:
+            price = self._prices[mask] = self._priced(mask, cost)
             return price
         if len(self._illegal) >= KEPT:
             self._illegal.clear()
@@ -177,10 +177,10 @@ class Partitions:
         """Operators outside the group whose results it reads."""
         if mask not in self._needs:
             preds = self.flow.preds
-            found = 0
+            read = 0
             for i in bits(mask):
-                found |= preds[i]
-            self._needs[mask] = found & ~mask
+                read |= preds[i]
+            self._needs[mask] = read & ~mask
         return self._needs[mask]
 
     def before(self, operator: int) -> int:
@@ -193,10 +193,10 @@ class Partitions:
 
     def beside(self, mask: int) -> int:
         """Operators outside the set that may be fused with one of its operators."""
-        found = 0
+        neighbours = 0
         for i in bits(mask):
-            found |= self.flow.neighbours[i]
-        return found & ~mask
+            neighbours |= self.flow.neighbours[i]
+        return neighbours & ~mask
 
     def cut(self, mask: int, dice: Dice) -> tuple[int, ...]:
         """A convex set cut in two at a random place, as connected parts in an executable order."""
@@ -359,14 +359,14 @@ class Partitions:
 def _links(model: CostModel) -> list[tuple[int, int]]:
     """Pairs of operators that may be fused directly, by later operator, then by earlier."""
     flow = model.dataflow
-    found: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     for m, mask in enumerate(flow.readers):
         readers = list(bits(mask))
         if flow.producer[m] >= 0:
-            found.update((flow.producer[m], v) for v in readers)
+            pairs.update((flow.producer[m], v) for v in readers)
         for k, v in enumerate(readers):
-            found.update((u, v) for u in readers[max(0, k - PAIRED) : k])
-    return sorted(((u, v) for u, v in found if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
+            pairs.update((u, v) for u in readers[max(0, k - PAIRED) : k])
+    return sorted(((u, v) for u, v in pairs if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
 
 
 def _between(above: list[int], a: int, b: int) -> bool:

@@ -44,9 +44,9 @@ class Result:
     repairs: Repairs = field(default_factory=Repairs)
 
     def __repr__(self) -> str:
-        found = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"
+        proven = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"
         return (
-            f"Result({self.method}: {plural(len(self.groups), 'group')}, {self.dram_bytes:,} B of DRAM, {found}{', interrupted' * self.interrupted})"
+            f"Result({self.method}: {plural(len(self.groups), 'group')}, {self.dram_bytes:,} B of DRAM, {proven}{', interrupted' * self.interrupted})"
         )
 
     @property

@@ -58,8 +58,8 @@ class _Fuser:
 
     def _grow_tree(self) -> None:
         flow = self.flow
-        found = [_Node(-1, 1, OPAQUE)] * len(flow)
-        self.tree = found
+        tree = [_Node(-1, 1, OPAQUE)] * len(flow)
+        self.tree = tree
         for op in reversed(range(len(flow))):
             readers = list(bits(flow.succs[op]))
             if readers and not any(flow.is_output[m] for m in flow.results[op]):
@@ -67,7 +67,7 @@ class _Fuser:
                 for other in readers[1:]:
                     parent, between = self._meet(parent, other)
                     pattern = max(pattern, between, self.kinds[other])
-                found[op] = _Node(parent, found[parent].depth + 1 if parent >= 0 else 1, pattern)
+                tree[op] = _Node(parent, tree[parent].depth + 1 if parent >= 0 else 1, pattern)
 
     def _meet(self, a: int, b: int) -> tuple[int, Pattern]:
         """(first common post-dominator, most complex reading on the way there)."""

@@ -61,8 +61,8 @@ class Weighted(Adapted[Floor]):
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""
         before = (dram - self._own(group)) // self.weights.dram_bytes if group else 0
-        larger, found = self.model.grow(group, floor, before, op)
-        return larger, self.weights.dram_bytes * found + self._own(group | 1 << op)
+        larger, grown = self.model.grow(group, floor, before, op)
+        return larger, self.weights.dram_bytes * grown + self._own(group | 1 << op)
 
     def _own(self, group: int) -> int:
         return sum(self._least[i] for i in bits(group))
