@@ -75,11 +75,11 @@ def connected_parts(neighbours: Sequence[int], mask: int) -> list[int]:
     >>> connected_parts((0b010, 0b101, 0b010), 0b101)
     [1, 4]
     """
-    found: list[int] = []
+    components: list[int] = []
     while mask:
-        found.append(component(neighbours, mask, mask & -mask))
-        mask ^= found[-1]
-    return found
+        components.append(component(neighbours, mask, mask & -mask))
+        mask ^= components[-1]
+    return components
 
 
 def convex_gap(flow: Dataflow, mask: int) -> int:

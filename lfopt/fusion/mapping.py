@@ -74,8 +74,8 @@ class TypeRules:
     def of(cls, flow: Dataflow, *, strict: bool) -> TypeRules:
         """The rules for the operators of a graph."""
         types = [mapping_of(call) for call in flow.calls]
-        spreading = sum(1 << i for i, found in enumerate(types) if found is O2M)
-        single = [i for i, found in enumerate(types) if found is M2M and (strict or _sums_products(flow.specs[i]))]
+        spreading = sum(1 << i for i, kind in enumerate(types) if kind is O2M)
+        single = [i for i, kind in enumerate(types) if kind is M2M and (strict or _sums_products(flow.specs[i]))]
         return cls(sum(1 << i for i in single), {i: flow.ancestors[i] & spreading for i in single})
 
     def allow(self, group: int) -> bool:

@@ -89,17 +89,17 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
     open_loops: list[tuple[int, list[Node]]] = [(1, [])]
     for number, line in enumerate(lines, start=1):
         text = line.strip()
-        if found := LOOP.fullmatch(text):
-            open_loops.append((int(found["count"]), []))
+        if match := LOOP.fullmatch(text):
+            open_loops.append((int(match["count"]), []))
             if len(open_loops) > DEEPEST:
                 raise InvalidPlan(f"steps, line {number}: loops are nested deeper than {DEEPEST}")
         elif text == "}" and len(open_loops) > 1:
             count, body = open_loops.pop()
             open_loops[-1][1].append(Loop(count, tuple(body)))
-        elif found := TRANSFER.fullmatch(text):
-            open_loops[-1][1].append(_transfer(found))
-        elif found := COMPUTE.fullmatch(text):
-            open_loops[-1][1].append(_compute(found))
+        elif match := TRANSFER.fullmatch(text):
+            open_loops[-1][1].append(_transfer(match))
+        elif match := COMPUTE.fullmatch(text):
+            open_loops[-1][1].append(_compute(match))
         else:
             raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}, numbers below 10**18")
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
@@ -112,34 +112,34 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
     return tuple(open_loops[0][1])
 
 
-def _transfer(found: re.Match[str]) -> Transfer:
+def _transfer(match: re.Match[str]) -> Transfer:
     return Transfer(
-        store=found["verb"] == "store",
-        tensor=unquoted(found["name"]),
-        box=_parsed_box(found["box"]),
-        kind=found["kind"],  # type: ignore[arg-type]
-        rows=int(found["rows"]),
-        row_bytes=int(found["row"]),
-        place=-1 if found["place"] == "-" else int(found["place"]),
-        slot=int(found["slot"]),
-        offset=int(found["offset"] or 0),
-        gather=unquoted(found["gather"] or ""),
-        moves=_parsed_moves(found["moves"]),
+        store=match["verb"] == "store",
+        tensor=unquoted(match["name"]),
+        box=_parsed_box(match["box"]),
+        kind=match["kind"],  # type: ignore[arg-type]
+        rows=int(match["rows"]),
+        row_bytes=int(match["row"]),
+        place=-1 if match["place"] == "-" else int(match["place"]),
+        slot=int(match["slot"]),
+        offset=int(match["offset"] or 0),
+        gather=unquoted(match["gather"] or ""),
+        moves=_parsed_moves(match["moves"]),
     )
 
 
-def _compute(found: re.Match[str]) -> Compute:
-    part = found["part"] or "only"
+def _compute(match: re.Match[str]) -> Compute:
+    part = match["part"] or "only"
     return Compute(
-        operator=unquoted(found["name"]),
-        boxes=tuple(_parsed_box(text) for text in re.findall(BOX, found["boxes"])),
-        places=tuple(-1 if text == "-" else int(text) for text in found["places"].split()),
-        inputs=(int(found["low"]), int(found["high"])) if found["low"] is not None else None,
-        sums=int(found["sums"]) if found["sums"] is not None else -1,
+        operator=unquoted(match["name"]),
+        boxes=tuple(_parsed_box(text) for text in re.findall(BOX, match["boxes"])),
+        places=tuple(-1 if text == "-" else int(text) for text in match["places"].split()),
+        inputs=(int(match["low"]), int(match["high"])) if match["low"] is not None else None,
+        sums=int(match["sums"]) if match["sums"] is not None else -1,
         first=part in ("only", "first"),
         last=part in ("only", "last"),
-        then=tuple(unquoted(text) for text in re.findall(NAME, found["then"] or "")),
-        moves=_parsed_moves(found["moves"]),
+        then=tuple(unquoted(text) for text in re.findall(NAME, match["then"] or "")),
+        moves=_parsed_moves(match["moves"]),
     )
 
 

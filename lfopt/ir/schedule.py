@@ -275,10 +275,10 @@ class _Run(NamedTuple):
     """Blocks of which each is like the one a period before it, and as far from it as that is from the one before."""
 
     first: int
-    made: int  # from here on they are not given
+    repeated: int  # from here on they are not given
     stop: int
     period: int
-    moves: list[Move]  # from one period to the next, per block from `made` on
+    moves: list[Move]  # from one period to the next, per block from `repeated` on
 
 
 class _Series:
@@ -325,9 +325,9 @@ class _Series:
 
     def _behind(self, k: int) -> tuple[int, Move]:
         """The block before the run that this one is like, and how far it is from it."""
-        run = self._runs[bisect_right(self._runs, k, key=lambda run: run.made) - 1]
-        turn, at = divmod(k - run.made, run.period)
-        return run.made - run.period + at, tuple([(turn + 1) * d for d in run.moves[at]])
+        run = self._runs[bisect_right(self._runs, k, key=lambda run: run.repeated) - 1]
+        turn, at = divmod(k - run.repeated, run.period)
+        return run.repeated - run.period + at, tuple([(turn + 1) * d for d in run.moves[at]])
 
 
 def _elsewhere(node: Node, far: Iterator[int]) -> Node:

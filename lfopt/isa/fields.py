@@ -57,12 +57,12 @@ class Layout:
     @cached_property
     def offsets(self) -> Mapping[str, int]:
         """Lowest bit of every field."""
-        found: dict[str, int] = {}
+        lowest_bits: dict[str, int] = {}
         at = 0
         for field in self.fields:
-            found[field.name] = at
+            lowest_bits[field.name] = at
             at += field.bits
-        return found
+        return lowest_bits
 
     def pack(self, values: Mapping[str, int]) -> int:
         """The word that holds these values; what is not named is 0. Raises BadField.
@@ -88,8 +88,8 @@ class Layout:
         """
         if word >> self.used_bits:
             raise BadField(f"{self.name}: bits above {self.used_bits - 1} are set; accepted: 0")
-        found: dict[str, int] = {}
+        fields: dict[str, int] = {}
         for field in self.fields:
             value = word >> self.offsets[field.name] & (1 << field.bits) - 1
-            found[field.name] = value - (1 << field.bits) if field.signed and value >> field.bits - 1 else value
-        return found
+            fields[field.name] = value - (1 << field.bits) if field.signed and value >> field.bits - 1 else value
+        return fields

@@ -102,15 +102,15 @@ def decode(program: bytes) -> list[Command]:
     if len(program) % WORD_BYTES:
         raise BadProgram(f"found {len(program)} bytes; accepted: a multiple of {WORD_BYTES}")
     words = [int.from_bytes(program[k : k + WORD_BYTES], "little") for k in range(0, len(program), WORD_BYTES)]
-    found: list[Command] = []
+    commands: list[Command] = []
     at = 0
     while at < len(words):
         try:
-            found.append(_decoded(words, at))
+            commands.append(_decoded(words, at))
         except (BadField, ValueError) as error:
             raise BadProgram(f"word {at}: {error}") from None
-        at += found[-1].bits // WORD_BITS
-    return found
+        at += commands[-1].bits // WORD_BITS
+    return commands
 
 
 def _decoded(words: Sequence[int], at: int) -> Command:
@@ -145,15 +145,15 @@ def listing(commands: Iterable[Command]) -> Iterator[str]:
 
 def assemble(lines: Iterable[str]) -> list[Command]:
     """The commands of a listing. Raises BadProgram, with the number of the line."""
-    found: list[Command] = []
+    commands: list[Command] = []
     for number, line in enumerate(lines, 1):
         if not (parts := line.split("#")[0].split()):
             continue
         try:
-            found.append(_assembled(parts))
+            commands.append(_assembled(parts))
         except (BadField, ValueError, IndexError, KeyError) as error:
             raise BadProgram(f"line {number}: {line.strip()!r}: {error}") from None
-    return found
+    return commands
 
 
 def _assembled(parts: Sequence[str]) -> Command:
@@ -173,12 +173,12 @@ def _assembled(parts: Sequence[str]) -> Command:
 
 
 def _values(parts: Iterable[str], layout: Layout) -> dict[str, int]:
-    found: dict[str, int] = {}
+    fields: dict[str, int] = {}
     for part in parts:
         name, _, value = part.partition("=")
         name = name if name in layout.by_name else f"{name}_"
-        found[name] = int(ENUMS[name][value.upper()]) if name in ENUMS and value.upper() in ENUMS[name].__members__ else int(value, 0)
-    return found
+        fields[name] = int(ENUMS[name][value.upper()]) if name in ENUMS and value.upper() in ENUMS[name].__members__ else int(value, 0)
+    return fields
 
 
 def _checked(command: Command) -> Command:

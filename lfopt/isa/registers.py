@@ -48,10 +48,10 @@ class Register(IntEnum):
 
     def __new__(cls, offset: int, access: Access, about: str, of: Of = Of()) -> Register:
         """A member, written as a row of the table."""
-        made = int.__new__(cls, offset)
-        made._value_ = offset
-        made.access, made.about, made.of = access, about, of
-        return made
+        member = int.__new__(cls, offset)
+        member._value_ = offset
+        member.access, member.about, member.of = access, about, of
+        return member
 
     ID = 0x000, Access.READ, "that this is the accelerator: LFX, 1", _FIXED
     VERSION = 0x004, Access.READ, "digest of this table of registers, errors and counters", _FIXED

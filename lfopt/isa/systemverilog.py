@@ -82,8 +82,8 @@ def _struct(name: str, layout: Layout) -> Iterator[str]:
     for field in reversed(layout.fields):
         kind = "logic signed" if field.signed else "logic"
         width = f" [{field.bits - 1}:0]" if field.bits > 1 or field.signed else ""
-        found = f"{field.name}_" if field.name in WORDS_OF_C else field.name
-        yield f"    {kind}{width} {found};  // {field.about}"
+        identifier = f"{field.name}_" if field.name in WORDS_OF_C else field.name
+        yield f"    {kind}{width} {identifier};  // {field.about}"
     yield f"  }} {name};"
 
 

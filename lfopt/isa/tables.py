@@ -59,10 +59,10 @@ class Told(IntEnum):
 
     def __new__(cls, value: int, about: str) -> Self:
         """A member, written as (number, what it means)."""
-        made = int.__new__(cls, value)
-        made._value_ = value
-        made.about = about
-        return made
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.about = about
+        return member
 
 
 class Opcode(IntEnum):
@@ -112,10 +112,10 @@ class Operation(IntEnum):
 
     def __new__(cls, value: int, *traits: bool) -> Self:
         """A member, written as (number, has_weights, needs_second, has_window)."""
-        made = int.__new__(cls, value)
-        made._value_ = value
-        made.has_weights, made.needs_second, made.has_window = traits
-        return made
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.has_weights, member.needs_second, member.has_window = traits
+        return member
 
     # fmt: off
     #           number  weights second  window

@@ -368,7 +368,7 @@ class Walk:
         into: list[int] = []
         for m in flow.results[op]:
             tensor = flow.maps[m]
-            results.append(with_rows(self.made_of(m), (min(first, tensor.rows), min(stop, tensor.rows))))
+            results.append(with_rows(self.extent(m), (min(first, tensor.rows), min(stop, tensor.rows))))
             into.append(self.places[tensor.name] if first < tensor.rows else -1)
         if self.group.gathers(op):
             self.steps.append(layout.gather(op, results[0], into[0], first))
@@ -378,7 +378,7 @@ class Walk:
             if m in self.group.outside and place >= 0:
                 self.steps.append(layout.store(flow.maps[m].name, self.stored_of(m, box), place))
 
-    def made_of(self, m: int) -> Box:
+    def extent(self, m: int) -> Box:
         """What is made of a map; rows are cut out of it."""
         return self.frame or whole(self.flow.maps[m].shape)
 

@@ -265,7 +265,7 @@ class _Walk(Walk):
     parts: dict[int, Box]  # per map: what the strip has of it
     stored: dict[int, Box]  # per map that leaves the group: what the strip stores of it
 
-    def made_of(self, m: int) -> Box:
+    def extent(self, m: int) -> Box:
         """What the strip makes of a map."""
         return self.parts[m]
 

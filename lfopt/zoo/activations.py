@@ -99,10 +99,10 @@ def pieces_of(kind: str, x: np.ndarray) -> dict[str, np.ndarray]:
     >>> {name: round(float(y), 3) for name, y in pieces_of("mish", np.array(1.0)).items()}
     {'softplus': 1.313, 'tanh': 0.865, 'mish': 0.865}
     """
-    found: dict[str | float, np.ndarray] = {"x": x}
+    outputs: dict[str | float, np.ndarray] = {"x": x}
     for piece in PIECES[kind]:
-        found[piece.name] = _ARITHMETIC[piece.operator](*(found.get(operand, operand) for operand in piece.operands))
-    return {piece.name: found[piece.name] for piece in PIECES[kind]}
+        outputs[piece.name] = _ARITHMETIC[piece.operator](*(outputs.get(operand, operand) for operand in piece.operands))
+    return {piece.name: outputs[piece.name] for piece in PIECES[kind]}
 
 
 def _last_piece(kind: str) -> Callable[[np.ndarray], np.ndarray]:

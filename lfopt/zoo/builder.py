@@ -183,12 +183,12 @@ class Net(Writer):
 
     def _act_in_pieces(self, x: Value, kind: str) -> Value:
         """The pieces of an activation, named after x; the last one is the activation."""
-        made, y = {"x": x.name}, x
+        names, y = {"x": x.name}, x
         for piece in PIECES[kind]:
             stats = moments.activated(lambda values, name=piece.name: pieces_of(kind, values)[name], x.linear)
-            operands = [made[operand] if isinstance(operand, str) else self.scalar(operand) for operand in piece.operands]
+            operands = [names[operand] if isinstance(operand, str) else self.scalar(operand) for operand in piece.operands]
             y = self.emit(piece.operator, f"{x.name}.{piece.name}", operands, x.shape, stats)
-            made[piece.name] = y.name
+            names[piece.name] = y.name
         return y
 
     def _resize(self, at: str, x: Value, height: int, width: int, **attributes: Any) -> Value:
