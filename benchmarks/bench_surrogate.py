@@ -45,10 +45,10 @@ from search.nsga2 import evolve
 from search.options import SearchOptions
 from search.partition import Dice, Partitions
 from search.result import Result
-from search.weighted import Weighted, Weights
+from search.weighted import CostWeights, WeightedModel
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_0", "cells_inverted@9")
-CYCLES = Weights(1, 1 << 24, 0)  # cycles first, then bytes; small enough for the 64 bits of NSGA-II
+CYCLES = CostWeights(1, 1 << 24, 0)  # cycles first, then bytes; small enough for the 64 bits of NSGA-II
 ENOUGH = 0.98  # of Spearman's correlation
 COSTED = 60  # groups of a network of which it is measured what a verdict costs
 
@@ -154,20 +154,20 @@ def _costs(graph: Graph) -> GroupCosts:
 
 
 def _exact(figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace) -> Result:
-    model = Weighted(figures.costs, figures, figures.least, CYCLES)
+    model = WeightedModel(figures.costs, figures, figures.least, CYCLES)
     if surrogate is None:
         end = time.process_time() + options.exact_seconds
         return solve(model, SearchOptions(passes=1, start=(start,), stop=lambda: time.process_time() > end))
     hopes = hopes_of(figures, surrogate=surrogate)
-    return solve_lazily(Weighted(figures.costs, hopes, figures.least, CYCLES), hopes, SearchOptions(passes=1, start=(start,)))
+    return solve_lazily(WeightedModel(figures.costs, hopes, figures.least, CYCLES), hopes, SearchOptions(passes=1, start=(start,)))
 
 
 def _sampled(run: Callable[..., Result]) -> Search:
     def search(figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace) -> Result:
         if surrogate is None:
-            return run(Weighted(figures.costs, figures, figures.least, CYCLES), SearchOptions(budget=options.budget, start=(start,)))
+            return run(WeightedModel(figures.costs, figures, figures.least, CYCLES), SearchOptions(budget=options.budget, start=(start,)))
         hopes = hopes_of(figures, surrogate=surrogate)
-        model = Weighted(figures.costs, hopes, figures.least, CYCLES)
+        model = WeightedModel(figures.costs, hopes, figures.least, CYCLES)
         return run(model, SearchOptions(budget=options.budget, start=(start,), settle=settling(model, hopes)))
 
     return search

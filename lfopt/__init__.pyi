@@ -110,6 +110,9 @@ from lfopt.ir import (
     Box as Box,
 )
 from lfopt.ir import (
+    BufferUse as BufferUse,
+)
+from lfopt.ir import (
     CannotWrite as CannotWrite,
 )
 from lfopt.ir import (
@@ -270,9 +273,6 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     UnsupportedModel as UnsupportedModel,
-)
-from lfopt.ir import (
-    Use as Use,
 )
 from lfopt.ir import (
     Verdict as Verdict,

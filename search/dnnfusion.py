@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lfopt.fusion import CostModel, Outcome, TypeRules, combined, mapping_of
+from lfopt.fusion import CostModel, FusionOutcome, TypeRules, combined, mapping_of
 from lfopt.ops import bits
 from lfopt.ops.table import Mapping
 from search.options import DEFAULTS, Latency, SearchOptions
@@ -61,20 +61,20 @@ class _Blocks:
                     if mask >> other & 1 or joined != 1 << other:
                         continue
                     fused, outcome = self.judged(mask, kind, other, after=after)
-                    if outcome is Outcome.BREAK or not self.may_join(mask, other):
+                    if outcome is FusionOutcome.BREAK or not self.may_join(mask, other):
                         continue
-                    if outcome is Outcome.PROFILE and self.latency(mask | joined) > self.latency(mask) + self.latency(joined):
+                    if outcome is FusionOutcome.PROFILE and self.latency(mask | joined) > self.latency(mask) + self.latency(joined):
                         continue
                     kind = fused
                     for member in bits(mask | joined):
                         self.block[member] = mask | joined
                     left.append(other)
 
-    def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, Outcome]:
+    def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, FusionOutcome]:
         """Table 3 for a block and an operator behind, or before, it."""
         fused, outcome = combined(kind, self.types[other]) if after else combined(self.types[other], kind)
         spared = kind is self.types[other] is Mapping.MANY_TO_MANY and self.rules.allow(mask | 1 << other)
-        return fused, Outcome.PROFILE if outcome is Outcome.BREAK and spared else outcome
+        return fused, FusionOutcome.PROFILE if outcome is FusionOutcome.BREAK and spared else outcome
 
     def may_join(self, mask: int, other: int) -> bool:
         """Whether no blocks wait for each other then, and the group is legal."""

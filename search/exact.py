@@ -24,7 +24,7 @@ from lfopt.fusion import CostModel, component, connected
 from lfopt.ops import Dataflow, bits
 from search.intervals import best_intervals
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Plan
+from search.partition import Partition
 from search.result import Result
 from search.tally import NOTHING, Tally
 
@@ -76,7 +76,7 @@ class _Search:
         self.asked = 0
         self.tally = Tally(model, options, lambda: self.asked)
 
-    def dram_bytes(self, groups: Plan) -> int:
+    def dram_bytes(self, groups: Partition) -> int:
         """Bytes of a scheme of legal groups."""
         total = 0
         for group in groups:

@@ -24,7 +24,7 @@ from lfopt.ops import bits
 from search.exact import solve
 from search.options import SearchOptions, Settle
 from search.result import Result
-from search.weighted import Ways, Weighted
+from search.weighted import Ways, WeightedModel
 
 Estimate = Callable[[Sequence[int]], tuple[np.ndarray, np.ndarray]]  # legal groups -> (mean, spread) of log2 of their cycles
 DOUBT = 0.5  # spreads below the mean that are hoped for
@@ -64,12 +64,12 @@ class Hopes:
         return (Figures(cost.dram_bytes, max(ceil(2.0 ** float(mean[0] - self.doubt * spread[0])), least), 0),)
 
 
-def hoped(model: Weighted, hopes: Hopes) -> Weighted:
+def hoped(model: WeightedModel, hopes: Hopes) -> WeightedModel:
     """The same weighted sum, of what is hoped for."""
-    return Weighted(model.model, hopes, model.least, model.weights)
+    return WeightedModel(model.model, hopes, model.least, model.weights)
 
 
-def solve_lazily(model: Weighted, hopes: Hopes, options: SearchOptions) -> Result:
+def solve_lazily(model: WeightedModel, hopes: Hopes, options: SearchOptions) -> Result:
     """As `solve`, of a model whose ways are `hopes`: the judge is asked about the groups of what is found, until it knows them all.
 
     `options.start` has a plan to begin with. That nothing better is hoped for proves nothing, so the bound is what the model knows.
@@ -92,7 +92,7 @@ def solve_lazily(model: Weighted, hopes: Hopes, options: SearchOptions) -> Resul
             return replace(attempt, groups=best, dram_bytes=value(model, best), lower_bound_bytes=model.least_bytes)
 
 
-def settling(model: Weighted, hopes: Hopes) -> Settle:
+def settling(model: WeightedModel, hopes: Hopes) -> Settle:
     """What local search and NSGA-II are given (`SearchOptions.settle`), beside a model whose ways are `hopes`."""
 
     def settle(group: int) -> bool:

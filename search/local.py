@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lfopt.fusion import CostModel
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Dice, Guide, Partitions, Plan
+from search.partition import Dice, Guide, Partition, Partitions
 from search.result import Result
 from search.tally import NOTHING, PlanTally
 
@@ -22,9 +22,9 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
     tally = PlanTally(model, options)
     partitions, dice, guide, start = tally.partitions, tally.dice, tally.guide, options.start
     seen: set[frozenset[int]] = set()
-    kept: list[tuple[int, int, Plan]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
+    kept: list[tuple[int, int, Partition]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
-    def add(plan: Plan, dram_bytes: int) -> None:
+    def add(plan: Partition, dram_bytes: int) -> None:
         same, settled = frozenset(plan), tally.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0])
         tally.count(plan, dram_bytes if settled is None else settled)
         if settled is not None and same not in seen:
@@ -49,7 +49,7 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
     return tally.sampled("local")
 
 
-def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, guide: Guide) -> tuple[Plan, int]:
+def _fresh(partitions: Partitions, plan: Partition, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, guide: Guide) -> tuple[Partition, int]:
     """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes. Only the groups around the edit are priced."""
     edited, change = plan, 0
     for _ in range(TRIES):
@@ -64,7 +64,7 @@ def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozen
     return edited, dram_bytes + change
 
 
-def _edit(partitions: Partitions, plan: Plan, dice: Dice) -> tuple[int, int, Plan] | None:
+def _edit(partitions: Partitions, plan: Partition, dice: Dice) -> tuple[int, int, Partition] | None:
     """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None if groups would wait in a circle.
 
     The edit happens at a link. Where it is cut: the groups at its ends are merged, or one end moves over, with whatever of its group must come along
@@ -96,6 +96,6 @@ def _edit(partitions: Partitions, plan: Plan, dice: Dice) -> tuple[int, int, Pla
     return None if ordered is None else (start, stop, ordered)
 
 
-def _group_of(plan: Plan, operator: int) -> int:
+def _group_of(plan: Partition, operator: int) -> int:
     """Position of the operator's group."""
     return next(i for i, group in enumerate(plan) if group >> operator & 1)

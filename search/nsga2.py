@@ -30,13 +30,13 @@ from lfopt.ir import Figures
 from lfopt.ops import bits
 from search.objectives import Choice, total
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Dice, Guide, Partitions, Plan
+from search.partition import Dice, Guide, Partition, Partitions
 from search.result import Front, Result
 from search.tally import NOTHING, PlanTally
 from search.weighted import Ways
 
 Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or some of the figures of a plan
-Made = tuple[Plan, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
+Individual = tuple[Partition, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
 
 
 def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10) -> Result:
@@ -51,9 +51,9 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
     tally = PlanTally(model, options, Dice((options.seed, 1)))  # pymoo draws from default_rng(seed)
     partitions = tally.partitions
     code = _Code(partitions, tally.dice, tally.guide, [(plan, ()) for plan in options.start])
-    bred: dict[Point, Made] = {}
+    bred: dict[Point, Individual] = {}
 
-    def point(individual: Made) -> Point:
+    def point(individual: Individual) -> Point:
         plan, required = individual[0], partitions.required_bytes(individual[0])
         below = min((d for d, b in bred if b <= required), default=NOTHING)  # from there on another plan is as good in both
         settled = tally.settled(plan, partitions.dram_bytes(plan), below)
@@ -76,14 +76,14 @@ def evolve_figures(
     """
     tally = PlanTally(model, options, Dice((options.seed, 2)))
     code = _CodeOfWays(tally.partitions, tally.dice, tally.guide, [(choice.groups, choice.ways) for choice in start], ways)
-    known: dict[Made, Figures] = {}
+    known: dict[Individual, Figures] = {}
 
-    def point(individual: Made) -> Point:
+    def point(individual: Individual) -> Point:
         figures = known[individual] = total(ways, *individual)
         tally.count(individual[0], figures.dram_bytes)
         return tuple(figures[k] for k in axes)
 
-    bred: dict[Point, Made] = {}
+    bred: dict[Point, Individual] = {}
     _breed(tally, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
     choices: list[Choice] = []
     for _, individual in sorted(bred.items()):
@@ -96,15 +96,15 @@ def evolve_figures(
 def _breed(
     tally: PlanTally,
     code: _Code,
-    point: Callable[[Made], Point],
+    point: Callable[[Individual], Point],
     mutation: Mutation,
     width: int,
-    front: dict[Point, Made],
+    front: dict[Point, Individual],
     population: int,
     offspring: int,
 ) -> None:
     """Fill `front` with plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
-    decoded: dict[bytes, Made] = {}  # of the genomes asked for last
+    decoded: dict[bytes, Individual] = {}  # of the genomes asked for last
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
         "sampling": _Draws(code),
         "selection": TournamentSelection(func_comp=_smaller_index),
@@ -196,7 +196,7 @@ def _smaller_index(_: Population, pairs: np.ndarray, **__: object) -> np.ndarray
     return pairs.min(axis=1, keepdims=True)
 
 
-def _keep(front: dict[Point, Made], point: Point, plan: Made) -> None:
+def _keep(front: dict[Point, Individual], point: Point, plan: Individual) -> None:
     """Add a plan unless one at least as good in everything is there; drop those it dominates."""
     if any(point == other or _beats(other, point) for other in front):
         return
@@ -210,7 +210,7 @@ class _Code:
 
     largest = 1  # value of a gene
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Made]) -> None:
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Individual]) -> None:
         self.partitions, self.dice, self.guide = partitions, dice, guide
         for group in (group for plan, _ in start for group in plan):
             partitions.price(group)
@@ -221,11 +221,11 @@ class _Code:
         """Genome of a random plan."""
         return self.encode((tuple(self.partitions.draw(self.dice, self.guide)), ()))
 
-    def encode(self, individual: Made) -> np.ndarray:
+    def encode(self, individual: Individual) -> np.ndarray:
         """Genome of a plan of legal groups."""
         return self.partitions.encode(individual[0])
 
-    def decode(self, genome: np.ndarray) -> Made:
+    def decode(self, genome: np.ndarray) -> Individual:
         """The legal plan that a genome stands for."""
         return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.guide)), ()
 
@@ -238,7 +238,7 @@ class _CodeOfWays(_Code):
 
     largest = 255
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Made], ways: Ways) -> None:
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Individual], ways: Ways) -> None:
         super().__init__(partitions, dice, guide, start)
         self.ways = ways
         links = [0] * len(partitions.flow)
@@ -256,7 +256,7 @@ class _CodeOfWays(_Code):
             genome[at] = self.dice.below(256) if at in self.of_ways else 1 - genome[at]
         return self.encode(self.decode(genome))
 
-    def encode(self, individual: Made) -> np.ndarray:
+    def encode(self, individual: Individual) -> np.ndarray:
         """See `_Code`."""
         genome = np.zeros(self.genes, np.uint8)
         genome[self.of_links] = super().encode(individual)
@@ -264,7 +264,7 @@ class _CodeOfWays(_Code):
             genome[self.of_ways[next(bits(group))]] = way
         return genome
 
-    def decode(self, genome: np.ndarray) -> Made:
+    def decode(self, genome: np.ndarray) -> Individual:
         """See `_Code`. A gene that is larger than there are ways counts from the first one on again."""
         plan, _ = super().decode(genome[self.of_links])
         return plan, tuple(int(genome[self.of_ways[next(bits(group))]]) % len(self.ways(group)) for group in plan)
@@ -293,7 +293,7 @@ class _Draws(Sampling):
 class _Legal(Repair):
     """Replaces each genome by that of the legal plan that it decodes to, and remembers the plan."""
 
-    def __init__(self, code: _Code, decoded: dict[bytes, Made]) -> None:
+    def __init__(self, code: _Code, decoded: dict[bytes, Individual]) -> None:
         super().__init__()
         self.code, self.decoded = code, decoded
 

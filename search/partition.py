@@ -24,7 +24,7 @@ PAIRED = 3  # earlier readers of the same map that a reader is paired with
 
 KEPT = 200_000  # illegal groups, and groups with their parts, remembered before these memories start afresh
 
-Plan = tuple[int, ...]
+Partition = tuple[int, ...]
 Split = Callable[[int], Sequence[int] | None]  # an illegal group -> smaller groups in an executable order, or None
 Screen = Callable[[Sequence[int]], Sequence[bool]]  # groups -> whether each looks legal; one that does not is broken without being checked
 
@@ -97,7 +97,7 @@ class Partitions:
         self.model = model
         flow = self.flow = model.dataflow
         self.links: tuple[tuple[int, int], ...] = tuple(_links(model))  # (earlier operator, later operator)
-        self.singles: Plan = tuple(1 << i for i in range(len(flow)))
+        self.singles: Partition = tuple(1 << i for i in range(len(flow)))
         self._upto = tuple(above | 1 << i for i, above in enumerate(flow.ancestors))
         self._from = tuple(below | 1 << i for i, below in enumerate(flow.descendants))
         into: list[list[tuple[int, int]]] = [[] for _ in flow.operators]
@@ -328,7 +328,7 @@ class Partitions:
         assert price is not None, "a legal group has a price"
         return price.dram_bytes
 
-    def executable(self, groups: Iterable[int]) -> Plan | None:
+    def executable(self, groups: Iterable[int]) -> Partition | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
 
         Whatever is in none of these groups counts as executed before them.
@@ -349,7 +349,7 @@ class Partitions:
             waiting = late
         return tuple(ordered)
 
-    def in_order(self, plan: Iterable[int]) -> Plan:
+    def in_order(self, plan: Iterable[int]) -> Partition:
         """The groups of a legal plan in an executable order."""
         ordered = self.executable(plan)
         assert ordered is not None, "groups of a legal plan do not wait for one another"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lfopt.fusion import CostModel
 from search.options import SearchOptions
-from search.partition import Dice, Guide, Partitions, Plan
+from search.partition import Dice, Guide, Partition, Partitions
 from search.result import Front, Repairs, Result
 
 NOTHING = 1 << 128  # more bytes than any plan, and more of whatever else is minimised
@@ -50,7 +50,7 @@ class Tally:
         return better
 
     def result(
-        self, method: str, groups: Plan, dram_bytes: int, *, seed: int | None = None, front: Front = (), repairs: Repairs | None = None
+        self, method: str, groups: Partition, dram_bytes: int, *, seed: int | None = None, front: Front = (), repairs: Repairs | None = None
     ) -> Result:
         """What the search returns: these groups, in an executable order."""
         seconds, counts = time.perf_counter() - self._start, (self.plans_evaluated, self.groups_evaluated)

@@ -33,7 +33,7 @@ MOVES = frozenset(
 CLAMPS = frozenset({"Clip", "Relu"})
 
 
-class _Code(NamedTuple):
+class _StoredCode(NamedTuple):
     """What stands for a float map: integers of this type with this quantization."""
 
     dtype: str
@@ -94,8 +94,8 @@ class _Absorption:
     by: dict[str, Quantization | None] = field(default_factory=dict)  # of Q and DQ operators, by their name
     producer: dict[str, Operator] = field(default_factory=dict)  # by tensor
     readers: dict[str, list[Operator]] = field(default_factory=lambda: defaultdict(list))  # by tensor
-    held: dict[str, _Code] = field(default_factory=dict)  # maps of integers of the file, by name
-    codes: dict[str, _Code] = field(default_factory=dict)  # float maps that integers stand for
+    held: dict[str, _StoredCode] = field(default_factory=dict)  # maps of integers of the file, by name
+    codes: dict[str, _StoredCode] = field(default_factory=dict)  # float maps that integers stand for
     source: dict[str, str] = field(default_factory=dict)  # the map of integers that a DQ makes a float map of
     integer: set[str] = field(default_factory=set)  # names of operators that read and write integers
 
@@ -136,7 +136,7 @@ class _Absorption:
     def _hold(self, name: str, by: Quantization | None) -> None:
         dtype = self.graph.tensors[name].dtype
         if by is not None and by.axis is None and dtype in BYTES:
-            self.held[name] = _Code(dtype, by)
+            self.held[name] = _StoredCode(dtype, by)
 
     def _find_codes(self) -> None:
         """Float maps that integers can stand for: behind a DQ, before a Q, or an operator away from one that takes Q or DQ through."""
@@ -176,38 +176,38 @@ class _Absorption:
             return not forward and all(name in constants for name in operator.inputs[1:] if name)
         return True
 
-    def _forward(self, operator: Operator, name: str) -> _Code | None:
+    def _forward(self, operator: Operator, name: str) -> _StoredCode | None:
         """Code of a result of an operator that takes DQ through. Where Q follows, that says it; but a view cannot change a scale."""
         if not self._takes_through(operator, forward=True) or (self._all_q(name) and not spec(operator.kind).view):
             return None
         codes = {self._code(operand) for operand in self._moved(operator)}
         return codes.pop() if len(codes) == 1 else None
 
-    def _code(self, name: str) -> _Code | None:
+    def _code(self, name: str) -> _StoredCode | None:
         """Code of an operand, be it a map or a constant."""
         if name in self.stored:
             tensor = self.stored[name].tensor
             assert tensor.quantization is not None
-            return _Code(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
+            return _StoredCode(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
         return self.codes.get(name)
 
     def _all_q(self, name: str) -> bool:
         """Whether a map is read by Q alone."""
         return name not in self.outputs and bool(self.readers[name]) and all(is_q_or_dq(r) and r.kind == Q for r in self.readers[name])
 
-    def _wanted(self, name: str) -> _Code | None:
+    def _wanted(self, name: str) -> _StoredCode | None:
         """What the Qs that read a map agree upon, where nothing else reads it."""
         if not self._all_q(name) or self.graph.tensors[name].dtype != "float32":
             return None
         codes = {self.held.get(r.outputs[0]) for r in self.readers[name]}
         return codes.pop() if len(codes) == 1 else None
 
-    def _backward(self, name: str) -> _Code | None:
+    def _backward(self, name: str) -> _StoredCode | None:
         """What the readers of a map agree upon, where all take Q through."""
         readers = self.readers[name]
         if name in self.outputs or not readers or self.graph.tensors[name].dtype != "float32":
             return None
-        codes: set[_Code | None] = set()
+        codes: set[_StoredCode | None] = set()
         for reader in readers:
             if is_q_or_dq(reader) and reader.kind == Q:
                 codes.add(self.held.get(reader.outputs[0]))

@@ -16,7 +16,7 @@ from lfopt.ir.names import plain
 Operand = str | np.ndarray  # the name of a tensor; or the values of a constant, which becomes one
 
 
-class Network(Protocol):
+class PartialNetwork(Protocol):
     """What is known of a network so far, and how it grows."""
 
     @property
@@ -51,7 +51,7 @@ class Network(Protocol):
 class Builder:
     """Operators of the newest opset, added one by one; what each makes is known at once."""
 
-    network: Network
+    network: PartialNetwork
     prefix: str  # of the names of what is added
 
     def run(self, kind: str, *operands: Operand, output: str = "", **attributes: Any) -> str:

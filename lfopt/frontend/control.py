@@ -16,7 +16,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.bodies import Bodies, Body, function_body
-from lfopt.frontend.builder import Builder, Network
+from lfopt.frontend.builder import Builder, PartialNetwork
 from lfopt.frontend.definitions import definition
 from lfopt.frontend.halves import widen
 from lfopt.frontend.qoperators import Lowering
@@ -46,7 +46,7 @@ class _Ready:
 class Control:
     """Writes the graphs of operators into a network."""
 
-    network: Network
+    network: PartialNetwork
     bodies: Bodies
     folder: Path | None  # of external data
     label: str

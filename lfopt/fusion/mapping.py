@@ -13,7 +13,7 @@ from lfopt.ops import Call, Dataflow, spec
 from lfopt.ops.table import Mapping, OpSpec, Tiling
 
 
-class Outcome(Enum):
+class FusionOutcome(Enum):
     """What fusing two operators brings."""
 
     FUSE = "fuse"  # it pays: table 3, green
@@ -25,9 +25,9 @@ O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
 COMPLEXITY = (O2O, REORGANIZE, SHUFFLE, O2M, M2M)  # footnote 1 of the paper; simplest first
 SECOND = (O2O, O2M, M2M, REORGANIZE, SHUFFLE)
 
-_G, _Y, _R = Outcome
+_G, _Y, _R = FusionOutcome
 # First operator; second operator: one-to-one, one-to-many, many-to-many, reorganize, shuffle.
-_COMBINED: dict[Mapping, tuple[tuple[Mapping, Outcome], ...]] = {
+_COMBINED: dict[Mapping, tuple[tuple[Mapping, FusionOutcome], ...]] = {
     O2O:        ((O2O, _G),        (O2M, _G), (M2M, _G), (REORGANIZE, _G), (SHUFFLE, _G)),
     O2M:        ((O2M, _G),        (O2M, _Y), (M2M, _R), (O2M, _Y),        (O2M, _Y)),
     M2M:        ((M2M, _G),        (M2M, _Y), (M2M, _R), (M2M, _Y),        (M2M, _Y)),
@@ -36,7 +36,7 @@ _COMBINED: dict[Mapping, tuple[tuple[Mapping, Outcome], ...]] = {
 }  # fmt: skip
 
 
-def combined(first: Mapping, second: Mapping) -> tuple[Mapping, Outcome]:
+def combined(first: Mapping, second: Mapping) -> tuple[Mapping, FusionOutcome]:
     """(mapping type, outcome) of an operator, or block, of the first type followed by one of the second.
 
     >>> combined(Mapping.MANY_TO_MANY, Mapping.ONE_TO_ONE)

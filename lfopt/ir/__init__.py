@@ -3,7 +3,7 @@
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
 from lfopt.ir.commands import CommandStream, StoredMap
 from lfopt.ir.constraints import FREE, Constraints
-from lfopt.ir.cost import NO_L2, Cost, DoesNotFit, DramBytes, Figures, L2Bytes, Use
+from lfopt.ir.cost import NO_L2, BufferUse, Cost, DoesNotFit, DramBytes, Figures, L2Bytes
 from lfopt.ir.errors import (
     CannotWrite,
     InvalidConfig,
@@ -77,6 +77,7 @@ __all__ = [
     "Again",
     "Attribute",
     "Box",
+    "BufferUse",
     "CannotWrite",
     "CommandStream",
     "Compute",
@@ -131,7 +132,6 @@ __all__ = [
     "TrafficName",
     "Transfer",
     "UnsupportedModel",
-    "Use",
     "Verdict",
     "box_elements",
     "box_shape",

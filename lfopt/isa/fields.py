@@ -32,7 +32,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Layout:
+class WordLayout:
     """A word cut into fields, from the lowest bit up; the bits above the last one are 0."""
 
     name: str

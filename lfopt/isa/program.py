@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from lfopt.isa.fields import BadField, Layout
+from lfopt.isa.fields import BadField, WordLayout
 from lfopt.isa.tables import (
     LOOP_DEPTH,
     LOOP_WORDS,
@@ -49,7 +49,7 @@ class Command:
     kind: Kind | None = None  # of the payload
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> WordLayout:
         """Where the values stand."""
         return PAYLOADS[self.kind] if self.kind is not None else WORDS[self.opcode]
 
@@ -87,7 +87,7 @@ class Command:
                 yield f"{name}={value:#x}" if name in HEXADECIMAL else f"{name}={value}"
 
 
-def _cut(value: int, layout: Layout) -> list[int]:
+def _cut(value: int, layout: WordLayout) -> list[int]:
     """A layout's bits as words, lowest first."""
     return [value >> at & (1 << WORD_BITS) - 1 for at in range(0, layout.bits, WORD_BITS)]
 
@@ -126,7 +126,7 @@ def _decoded(words: Sequence[int], at: int) -> Command:
     return Command(opcode, payload, values["descriptor"], kind)
 
 
-def _taken(words: Sequence[int], at: int, layout: Layout) -> dict[str, int]:
+def _taken(words: Sequence[int], at: int, layout: WordLayout) -> dict[str, int]:
     """The fields of a layout that begins at a word."""
     size = layout.bits // WORD_BITS
     if at + size > len(words):
@@ -172,7 +172,7 @@ def _assembled(parts: Sequence[str]) -> Command:
     return Command(opcode)
 
 
-def _values(parts: Iterable[str], layout: Layout) -> dict[str, int]:
+def _values(parts: Iterable[str], layout: WordLayout) -> dict[str, int]:
     fields: dict[str, int] = {}
     for part in parts:
         name, _, value = part.partition("=")

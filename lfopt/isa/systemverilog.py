@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from lfopt.isa import tables
-from lfopt.isa.fields import Layout
+from lfopt.isa.fields import WordLayout
 from lfopt.isa.registers import ADDRESS_BITS, FIXED, PAGE_BYTES, Register
 
 ENUMS = {
@@ -73,7 +73,7 @@ def _enum(name: str, prefix: str, members: type[IntEnum], bits: int) -> Iterator
     yield f"  }} {name};"
 
 
-def _struct(name: str, layout: Layout) -> Iterator[str]:
+def _struct(name: str, layout: WordLayout) -> Iterator[str]:
     """Fields from the highest bit down, as packed structures have them."""
     yield f"  // {layout.about}"
     yield "  typedef struct packed {"

@@ -105,14 +105,14 @@ def reach(dtype: str, zero_point: int) -> int:
     return max(most - zero_point, zero_point - least)
 
 
-class Terms(NamedTuple):
+class SumMultipliers(NamedTuple):
     """Factors of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift."""
 
     multipliers: tuple[int, ...]  # signed, one per operand
     shift: int  # 1 .. 31
 
 
-def terms(real: Sequence[float], reaches: Sequence[int]) -> Terms:
+def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
     """Fixed-point factors of a sum of a few operands whose magnitudes are at most `reaches`: the finest for which the sum fits an int32.
 
     With two 8-bit operands the larger factor has 21 or 22 bits.
@@ -123,7 +123,7 @@ def terms(real: Sequence[float], reaches: Sequence[int]) -> Terms:
     for shift in range(31, 0, -1) if np.isfinite(real).all() else ():
         multipliers = tuple(round(Fraction(f) * 2**shift) for f in real)
         if sum(abs(m) * r for m, r in zip(multipliers, reaches, strict=True)) + 2 ** (shift - 1) <= SUM_MAX:
-            return Terms(multipliers, shift)
+            return SumMultipliers(multipliers, shift)
     raise UnsupportedModel(f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave int32")
 
 

@@ -25,7 +25,7 @@ FLOATS = ("bool", "float16", "bfloat16", "float32", "float64")  # types of what 
 ORDER = ("queries", "keys", "values", "scores", "result")  # of operands; maps come before constants
 
 
-class Found(NamedTuple):
+class RecognisedAttention(NamedTuple):
     """One attention of a network."""
 
     members: tuple[int, ...]  # its operators
@@ -34,13 +34,13 @@ class Found(NamedTuple):
     weights: tuple[Weight, ...]
 
 
-def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[Found, ...]:
+def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[RecognisedAttention, ...]:
     """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each lies in one of them.
 
     Left alone is what somebody reads the scores of, what is quantised, and a softmax that is no operand of a product.
     """
     taken, views = set[int](), _views(flow)
-    recognised: list[Found] = []
+    recognised: list[RecognisedAttention] = []
     for op, row in enumerate(flow.specs):
         if row.kind == "Softmax" and (core := _core(flow, op)) is not None and _together(flow, core.members, owner):
             members = _widened(flow, core, owner)
@@ -66,7 +66,7 @@ class Attentions:
         kept |= {w.name for i, weights in enumerate(self.flow.weights) if i not in inside for w in weights}
         return frozenset(named - kept)
 
-    def named(self, step: Compute) -> tuple[Found | None, tuple[str, ...]]:
+    def named(self, step: Compute) -> tuple[RecognisedAttention | None, tuple[str, ...]]:
         """The attention that a step computes, if it does; and what follows in flight."""
         one = self.by_head.get(step.operator)
         names = () if one is None else tuple(part.operator.name for part in one.call.parts[1:])
@@ -229,7 +229,7 @@ def _scales(flow: Dataflow, op: int) -> bool:
 # -- as one operator ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> Found:
+def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> RecognisedAttention:
     members = tuple(sorted(chosen))
     parts = tuple(flow.calls[i] for i in members)
     window, mask = _window(flow, core)
@@ -259,7 +259,7 @@ def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, st
     reads = row_reads(call)
     operands = tuple(MapRead(flow.map_index[name], reads[k], k) for k, (name, _) in enumerate(uses) if name in flow.map_index)
     weights = {w.name: w for i in members for w in flow.weights[i] if w.name != mask}
-    return Found(members, call, operands, tuple(weights.values()))
+    return RecognisedAttention(members, call, operands, tuple(weights.values()))
 
 
 def _views(flow: Dataflow) -> dict[str, str]:

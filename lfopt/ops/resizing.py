@@ -14,7 +14,7 @@ import numpy as np
 from lfopt.ir import Attribute, Box, InvalidModel, Span
 from lfopt.ops import interpolation
 from lfopt.ops.call import Call
-from lfopt.ops.interpolation import COORDINATES, MODES, ROUNDING, Axis, Taps
+from lfopt.ops.interpolation import COORDINATES, MODES, ROUNDING, AxisTaps, ResizedAxis
 from lfopt.ops.part import Part, take
 from lfopt.ops.rows import RowReads, same_row
 
@@ -76,7 +76,7 @@ def known(call: Call) -> bool:
     return all(call.values[i] is not None for i, decides in needed.items() if decides and call.has(i))
 
 
-def axis_taps(call: Call, axis: int) -> Taps | None:
+def axis_taps(call: Call, axis: int) -> AxisTaps | None:
     """Taps of one axis; None if the axis stays as it is. Raises InvalidModel, naming the node, if an attribute or the region is not legal."""
     resized = _axis(call, axis)
     return None if resized is None else interpolation.taps(resized)
@@ -89,7 +89,7 @@ def check(call: Call) -> None:
             _axis(call, axis)
 
 
-def _axis(call: Call, axis: int) -> Axis | None:
+def _axis(call: Call, axis: int) -> ResizedAxis | None:
     """What decides the taps of one axis; None if it stays as it is."""
     size, size_out = call.shape(0)[axis], call.result[axis]
     coordinates = _one_of(call, "coordinate_transformation_mode", "half_pixel", COORDINATES)
@@ -102,7 +102,7 @@ def _axis(call: Call, axis: int) -> Axis | None:
     region = _region(call, [*ratios].index(axis), len(ratios)) if _crops(call) else (Fraction(0), Fraction(1))
     if scale == 1 and size == size_out and region == (0, 1):
         return None
-    return Axis(
+    return ResizedAxis(
         size,
         size_out,
         scale,

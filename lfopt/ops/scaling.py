@@ -12,7 +12,7 @@ import numpy as np
 from lfopt.ir import Box, MissingValues, Quantization, Tensor, UnsupportedModel, whole
 from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.elementwise import elementwise
-from lfopt.ops.fixed_point import SUM_MAX, Factors, Terms, dequantized, factors, quantized, reach, terms
+from lfopt.ops.fixed_point import SUM_MAX, Factors, SumMultipliers, dequantized, factors, quantized, reach, terms
 from lfopt.ops.part import Part
 from lfopt.ops.stored import in_floats, minus_zero, quantization, scale_of, scales, zero_of
 from lfopt.ops.table import row_of
@@ -26,7 +26,7 @@ EXACT_IN_FLOAT32 = 1 << 24  # sums of integers below this are exact in float32, 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contraction:
+class Requantization:
     """What a contraction scales its sums by; the parameters of its channels on the accelerator are `by` and the bias in units of the sums."""
 
     by: Factors  # (channels,) or (): from sums to the result
@@ -37,7 +37,7 @@ class Contraction:
 
 
 @once_per_call
-def contraction(call: Call) -> Contraction:
+def contraction(call: Call) -> Requantization:
     """The constants of a contraction whose arithmetic is SUMS.
 
     Raises UnsupportedModel if a sum could leave int32, MissingValues if weights have no values.
@@ -61,7 +61,7 @@ def contraction(call: Call) -> Contraction:
             f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; accumulators are int32, up to {SUM_MAX}"
         )
     exact = "float32" if np.max(products) < EXACT_IN_FLOAT32 else "float64"
-    return Contraction(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
+    return Requantization(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
 
 
 def named_factors(call: Call, real: np.ndarray) -> Factors:
@@ -182,7 +182,7 @@ def padding(call: Call) -> np.ndarray:
 
 
 @once_per_call
-def sum_terms(call: Call) -> Terms:
+def sum_terms(call: Call) -> SumMultipliers:
     """Factors of the operands of an operator whose arithmetic is TERMS."""
     result, kind = call.result_tensors[0], call.operator.kind
     tensors = [tensor for tensor in call.tensors if tensor is not None]

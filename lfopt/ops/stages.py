@@ -28,7 +28,7 @@ MOVED = (TABLE, EXTREME, MOVE)  # their own table is the first that a byte of th
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TableStage:
     """An operator, and those behind it whose results are functions of the byte that it makes. `table` is what that byte goes through."""
 
     call: Call  # the operator, nothing in flight
@@ -66,7 +66,7 @@ class Stage:
 
 
 @once_per_call
-def stages(call: Call) -> tuple[Stage, ...]:
+def stages(call: Call) -> tuple[TableStage, ...]:
     """The stages of an operator and what follows it in flight, in order. Each but the first reads what the one before it made."""
     groups: list[list[Call]] = []
     for part in (replace(call, then=()) if call.then else call, *call.then):
@@ -137,7 +137,7 @@ def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
     return replace(calls[name], then=tuple(calls[other] for other in then)) if then else calls[name]
 
 
-def stage_steps(step: Compute, sequence: Sequence[Stage]) -> Iterator[Compute]:
+def stage_steps(step: Compute, sequence: Sequence[TableStage]) -> Iterator[Compute]:
     """A step as one for each stage, what its table holds in flight. All put their result where the step does; sums are those of the first."""
     names = [tuple(part.operator.name for part in stage.parts) for stage in sequence]
     yield replace(step, operator=names[0][0], then=names[0][1:])
@@ -162,23 +162,23 @@ def _composes(stage: Sequence[Call], part: Call) -> bool:
     return alike and produced.issuperset(maps)
 
 
-def _stage(call: Call, behind: tuple[Call, ...]) -> Stage:
+def _stage(call: Call, behind: tuple[Call, ...]) -> TableStage:
     if not in_bytes(call.result_tensors[0]):
-        return Stage(call, behind)
+        return TableStage(call, behind)
     how, source = arithmetic(call), call.result_tensors[0].dtype  # what the operator does, and the type of the byte that its table takes
     own = None
     if how in MOVED:
         operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
         if len(call.results) > 1:
-            return Stage(call)
+            return TableStage(call)
         source, own = operand.dtype, table(call) if how is TABLE else recoding(operand, call.result_tensors[0])
     entries = _composed(call, own, behind) if behind else own
     if entries is None:
-        return Stage(call)
+        return TableStage(call)
     more = [call] * (how in MOVED and parameter_bytes(call) > 0)  # than clamp
     more += [part for part in behind if arithmetic(part) is not TABLE or parameter_bytes(part)]
     assert more or clamps(entries, source)
-    return Stage(call, behind, entries, more[0].operator.name if more else "")
+    return TableStage(call, behind, entries, more[0].operator.name if more else "")
 
 
 def _composed(call: Call, own: np.ndarray | None, behind: tuple[Call, ...]) -> np.ndarray:

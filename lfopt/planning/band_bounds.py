@@ -25,7 +25,7 @@ from lfopt.ops import RowReads, bits
 from lfopt.ops.rows import same_row
 from lfopt.planning.banding import Ints
 from lfopt.planning.brr_schedule import SLOTS
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 FINE, STEP = 24, 1.1  # numbers of bands that are tried: every one up to here, and so many times more than the one before
 
@@ -33,7 +33,7 @@ FINE, STEP = 24, 1.1  # numbers of bands that are tried: every one up to here, a
 class BandBounds:
     """Bounds for all groups that hold given operators, on one chip."""
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: SliceSizes) -> None:
         """`slices`: as narrow as the chip can make them."""
         self.slices = slices
         flow = slices.dataflow
@@ -170,7 +170,7 @@ def _counts(most: int) -> Iterator[int]:
     yield most
 
 
-def _alone(slices: Slices, op: int) -> bool:
+def _alone(slices: SliceSizes, op: int) -> bool:
     """Whether the weights of an operator pass block by block in whatever group: no other operator reads them."""
     own = {s.name for s in slices.facts[op].streamed}
     return bool(own) and not own & slices.read_by_several

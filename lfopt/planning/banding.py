@@ -18,7 +18,7 @@ from lfopt.ops.rows import same_row
 Ints = np.ndarray  # int64
 
 
-class Grid:
+class BandGrid:
     """Numbers of bands that are tried, and one entry for each band of each of them."""
 
     def __init__(self, counts: tuple[int, ...]) -> None:
@@ -31,7 +31,7 @@ class Grid:
         self.is_last = np.arange(self._of.size) == self._last  # whether a band is the last one
 
     @classmethod
-    def up_to(cls, height: int) -> Grid:
+    def up_to(cls, height: int) -> BandGrid:
         """Every ceil(height / h) for a whole number of rows h."""
         return cls(tuple(sorted({-(-height // h) for h in range(1, height + 1)})))
 
@@ -61,7 +61,7 @@ class Grid:
         return np.add.reduceat(values, self.offsets)
 
 
-class Made(NamedTuple):
+class ComputedRows(NamedTuple):
     """Rows that an operator computes, per band."""
 
     start: Ints
@@ -71,15 +71,15 @@ class Made(NamedTuple):
 
 
 def computed_rows(
-    flow: Dataflow, mask: int, grid: Grid, repeats: Container[int], operands: Sequence[Sequence[MapRead]], heights: Sequence[int]
-) -> dict[int, Made]:
+    flow: Dataflow, mask: int, grid: BandGrid, repeats: Container[int], operands: Sequence[Sequence[MapRead]], heights: Sequence[int]
+) -> dict[int, ComputedRows]:
     """Rows that every operator of a group computes in every band, by operator, consumers first.
 
     `repeats`: the maps of which no rows are kept from band to band. `operands`, `heights`: per operator of the dataflow, what it reads and the rows
     in which it advances.
     """
-    readers: dict[int, list[tuple[Made, RowReads]]] = {}  # per operator
-    computed: dict[int, Made] = {}
+    readers: dict[int, list[tuple[ComputedRows, RowReads]]] = {}  # per operator
+    computed: dict[int, ComputedRows] = {}
     for i in reversed([*bits(mask)]):
         sink = any(flow.is_output[m] or flow.readers[m] & ~mask for m in flow.results[i])
         stops = [needed(reads, rows.stop) for rows, reads in readers.get(i, ())]
@@ -96,7 +96,7 @@ def computed_rows(
                 active.append(stop > new)
             low = lows[0] if len(lows) == 1 else np.minimum.reduce(lows)
             start = np.where(active[0] if len(active) == 1 else np.logical_or.reduce(active), np.minimum(low, stop), stop)
-        computed[i] = Made(start, stop, new, low)
+        computed[i] = ComputedRows(start, stop, new, low)
         for o in operands[i]:
             producer = flow.producer[o.map]
             if producer >= 0 and mask >> producer & 1:

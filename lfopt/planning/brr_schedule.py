@@ -15,7 +15,7 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.limit import Limit
-from lfopt.planning.slices import Draft, Slices
+from lfopt.planning.slices import SliceSizes, Slicing
 from lfopt.planning.streaming import with_rows
 from lfopt.planning.turns import in_turn
 
@@ -23,17 +23,17 @@ SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
 
 
-Rows = tuple[int, int, int, int]  # first row computed, first not computed, first that no band before computed, lowest from this band on
+BandRows = tuple[int, int, int, int]  # first row computed, first not computed, first that no band before computed, lowest from this band on
 
 
-class Run(NamedTuple):
+class ChosenBands(NamedTuple):
     """A group whose bands are chosen."""
 
     mask: int
-    draft: Draft
+    draft: Slicing
     bands: int
     resident: bool  # whether all weights stay on chip
-    rows: dict[int, list[Rows]]  # per operator and band
+    rows: dict[int, list[BandRows]]  # per operator and band
     rings: dict[int, int]  # per full map: rows held
     slices: dict[int, int]  # per sliced map: rows held
     sums: dict[int, int]  # per operator that sums over slices: rows of partial sums
@@ -44,10 +44,10 @@ def _in_turn(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]])
     return in_turn([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
 
 
-class Schedule:
+class BandScheduler:
     """Writes down the schedule of one group."""
 
-    def __init__(self, slices: Slices, run: Run) -> None:
+    def __init__(self, slices: SliceSizes, run: ChosenBands) -> None:
         self.slices, self.run = slices, run
         self.mask, self.draft, self.rows = run.mask, run.draft, run.rows
         self.flow, self.layout = slices.dataflow, slices.layout

@@ -28,8 +28,8 @@ from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.modes import NEVER, SCHEMES, Linked, Traffic
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.stages import Rewriting, Stage
-from lfopt.planning.streaming import Layout
+from lfopt.planning.stages import ChainStage, StageBuilder
+from lfopt.planning.streaming import BufferLayout
 
 MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
 LONGEST = 12  # pieces that a stage is made of
@@ -83,7 +83,7 @@ class _Linking:
         self.late = lambda: late(len(self.known))
         self.most_crossing, self.longest = (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
-        self.layout = Layout(self.flow, costs.hardware)
+        self.layout = BufferLayout(self.flow, costs.hardware)
         self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]  # whole on chip
         order = [i for group in groups for i in bits(group)]
         at = {i: k for k, i in enumerate(order)}
@@ -98,7 +98,7 @@ class _Linking:
         self.edges: dict[int, list[tuple[int, int]]] = {}  # by first cut
         self.reckoning = True  # whether a path may run through stages that were not worked out
         self.reckoned: dict[Edge, int] = {}
-        self.known: dict[Edge, tuple[int, Stage | None]] = {}
+        self.known: dict[Edge, tuple[int, ChainStage | None]] = {}
         self.less: dict[Edge, int] = {}  # bytes of the buffer that a stage must do without, since maps that stay are in its way
         self._next: dict[tuple[int, Kept], list[tuple[Edge, int]]] = {}
 
@@ -239,7 +239,7 @@ class _Linking:
 
     # -- stages ------------------------------------------------------------------------------------------------------------------------------
 
-    def _work_out(self, edge: Edge) -> tuple[int, Stage | None]:
+    def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
         """The stage that moves the fewest bytes, of all modes, each as it runs on what the maps leave of the buffer."""
         costs, mask = self.costs, self._mask(edge)
         enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
@@ -255,7 +255,7 @@ class _Linking:
                 if price is not None:
                     least = self._at_least(price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask)
                     tried.setdefault((name, price.dram_bytes, price.required_bytes), (least, []))[1].append(budget)
-        best: tuple[int, Stage | None] = NEVER, None
+        best: tuple[int, ChainStage | None] = NEVER, None
         for (name, _, _), (least, same) in sorted(tried.items(), key=lambda item: item[1][0]):
             if least >= best[0]:
                 break
@@ -266,20 +266,20 @@ class _Linking:
                     break
         return best if best[1] is None else (best[0] + self.sizes.parameter_bytes(mask), best[1])
 
-    def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> Stage | None:
+    def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> ChainStage | None:
         mode = self.costs.modes[name]
         scheduled = mode.schedule(mask, budget, mode.terms(mask, budget).band_rows if not mode.heights(mask) else 1)
         if isinstance(scheduled.make, str):
             return None
         try:
-            stage = Rewriting(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
+            stage = StageBuilder(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
         except Unwritten:
             return None
         if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
         return stage if stage.used.keys() == stage.held.keys() else None  # of a map without elements, no step says when it is used
 
-    def _fits(self, stage: Stage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
+    def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
         """Whether a stage fits by itself, with the maps that are on chip around it."""
         hardware, lives = self.layout.hardware, dict[Store, list[Life]]()
         for lot in stage.lots:
@@ -317,7 +317,7 @@ class _Linking:
 class _Joining:
     """Puts stages one after the other."""
 
-    def __init__(self, flow: Dataflow, layout: Layout, mask: int) -> None:
+    def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
         self.layout, self.mask = layout, mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
         self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nobody else needs
@@ -331,7 +331,7 @@ class _Joining:
         self.ends: list[int] = []  # nodes up to the end of each stage
         self.held: list[int] = []  # places of maps that stay
 
-    def add(self, stage: Stage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
+    def add(self, stage: ChainStage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
         """Append a stage, behind the loads of its parameters. `enter`, `leave`: maps that are on chip before and after it."""
         self.nodes += parameters
         base, number = len(self.nodes), dict[int, int]()

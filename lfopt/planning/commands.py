@@ -206,7 +206,7 @@ def blocks(channels: int, lanes: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SpatialWindow:
     """Rows and columns of an operand for one element of the result."""
 
     rows: int = 1
@@ -218,7 +218,7 @@ class Window:
     pad_columns: int = 0
 
 
-def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
+def sliding(call: Call, within: tuple[Span, Span] | None = None) -> SpatialWindow:
     """The window of a convolution or pool in two dimensions, with one dilation.
 
     `within`: (rows, columns) of the result; what of the window meets the map in none of them is left out (kernels may be far larger than maps).
@@ -228,7 +228,7 @@ def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
     stride_rows, stride_columns = (axis.stride if axis.size_out > 1 else 1 for axis in (rows, columns))  # a single window does not move
     if within is not None:
         rows, columns = rows.trimmed(within[0]), columns.trimmed(within[1])
-    return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
+    return SpatialWindow(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
 
 
 def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: int) -> tuple[int, int]:
@@ -248,7 +248,7 @@ def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: in
     return columns, kernel_columns[columns]
 
 
-class Phase(NamedTuple):
+class TransposedPhase(NamedTuple):
     """Of the result of a ConvTranspose: every so manieth row and column, which a convolution with some elements of the kernel makes."""
 
     row: int  # the first
@@ -256,7 +256,7 @@ class Phase(NamedTuple):
     down: int  # from one row to the next
     right: int
     kernel: tuple[tuple[int, ...], tuple[int, ...]]  # rows, columns of the kernel, in the order of those of the operand
-    window: Window
+    window: SpatialWindow
 
     def inside(self, rows: Span, columns: Span) -> tuple[Span, Span]:
         """Which rows and columns of the phase, counted from its first, lie in a box of the result."""
@@ -266,7 +266,7 @@ class Phase(NamedTuple):
 
 
 @once_per_call
-def phases(call: Call) -> tuple[Phase, ...]:
+def phases(call: Call) -> tuple[TransposedPhase, ...]:
     """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s."""
     per_axis: list[list[tuple[int, int, tuple[int, ...], int]]] = []
     for axis in windows(call):
@@ -277,7 +277,7 @@ def phases(call: Call) -> tuple[Phase, ...]:
             parts.append((first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride))
         per_axis.append(parts)
     return tuple(
-        Phase(row, column, down, right, (rows, columns), Window(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
+        TransposedPhase(row, column, down, right, (rows, columns), SpatialWindow(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
         for row, down, rows, pad_rows in per_axis[0]
         for column, right, columns, pad_columns in per_axis[1]
     )
@@ -307,7 +307,7 @@ def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
 # -- contractions --------------------------------------------------------------------------------------------------------------------------
 
 
-class Contraction(NamedTuple):
+class ContractionLoops(NamedTuple):
     """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the kernel."""
 
     groups: int
@@ -339,7 +339,7 @@ class Contraction(NamedTuple):
         return tuple((count, size) for count, size in counted if count)
 
 
-def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) -> Contraction:
+def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) -> ContractionLoops:
     """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result where none is given.
 
     `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a group begins.
@@ -363,7 +363,7 @@ def _depth(call: Call) -> int:
     return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]
 
 
-def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
+def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> ContractionLoops:
     """A Gemm or MatMul; the rows of its first matrix are pixels."""
     first, second, depth = call.shape(0), call.shape(1), _depth(call)
     if call.operator.kind == "Gemm":
@@ -375,10 +375,10 @@ def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> Contracti
         pixels = prod(matrix) if shared else prod(matrix[-1:]) if len(first) > 1 else 1
         groups = 1 if shared else prod(matrix) // max(pixels, 1)
     summed = depth if inner is None else inner
-    return Contraction(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
+    return ContractionLoops(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
 
 
-def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
+def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> ContractionLoops:
     """A convolution. Each pixel of a transposed one meets its share of the kernel: as many elements as input pixels are scattered to it."""
     weight, groups, transposed = call.shape(1), call.attribute("group", 1), row_of(call).transposed
     kernel, pixels, channels = weight[2:], shape[0] * prod(shape[2:]), shape[1]
@@ -390,7 +390,7 @@ def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contr
     rows, columns = taps // kernel[-1], kernel[-1]
     neighbours = set(call.attribute("dilations", (1,))) == {1}
     if is_depthwise(call):
-        return Contraction(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
+        return ContractionLoops(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
     per_group = weight[1] if transposed else weight[0] // groups
     count, outer = max(ceil(channels / per_group), 1), min(channels, per_group)
-    return Contraction(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)
+    return ContractionLoops(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)

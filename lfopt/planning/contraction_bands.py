@@ -12,18 +12,18 @@ from math import ceil
 
 from lfopt.ir import Box, DramBytes, Node, Place, Step, box_elements, fold
 from lfopt.ops.footprint import footprint
-from lfopt.planning.contractions import Contraction, distinct, extents_of
+from lfopt.planning.contractions import ContractionTiling, distinct, extents_of
 from lfopt.planning.finish import row_count
 from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry, Operand, row_span, with_rows
-from lfopt.planning.work import Work, channel_blocks, meet, spans
+from lfopt.planning.streaming import AllocationRequest, Operand, row_span, with_rows
+from lfopt.planning.work import TilingRegion, channel_blocks, meet, spans
 
 
-class Bands(Contraction):
-    """Row bands on column strips; the weights pass once per band in blocks of `Work.width` output channels, double-buffered."""
+class ContractionBands(ContractionTiling):
+    """Row bands on column strips; the weights pass once per band in blocks of `TilingRegion.width` output channels, double-buffered."""
 
-    def __init__(self, work: Work, columns: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, work: TilingRegion, columns: Sequence[tuple[int, int]]) -> None:
         super().__init__(work)
         self.strips = work.frames(columns)
         frames = Frames(work.layout, work.mask, work.rings, self.strips)
@@ -59,19 +59,22 @@ class Bands(Contraction):
             self._held[name, rows] = most
         return self._held[name, rows]
 
-    def entries(self, rows: int) -> list[Entry]:
+    def entries(self, rows: int) -> list[AllocationRequest]:
         """The places."""
         layout = self.layout
-        entries = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
+        entries = [
+            AllocationRequest(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]
+        ]
         entries += [
-            Entry(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source
+            AllocationRequest(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads))
+            for name in self.by_source
         ]
         widest = max(layout.row_on_chip(strip) for strip in self.strips)
-        entries += [Entry(name, "map", rows, widest) for name in self.results]
+        entries += [AllocationRequest(name, "map", rows, widest) for name in self.results]
         if self.constants:
-            entries.append(Entry(self.passing, "weight", 2, self._largest_block_bytes))
+            entries.append(AllocationRequest(self.passing, "weight", 2, self._largest_block_bytes))
         if self.second is not None:
-            entries.append(Entry(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
+            entries.append(AllocationRequest(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
         return entries
 
     def need(self, rows: int) -> int:

@@ -19,8 +19,8 @@ from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry, with_rows
-from lfopt.planning.work import Work, channel_blocks, channel_groups, even_sizes, spans
+from lfopt.planning.streaming import AllocationRequest, with_rows
+from lfopt.planning.work import TilingRegion, channel_blocks, channel_groups, even_sizes, spans
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
 WALKED = 3  # slices of a tile whose steps are made: of those between them and the last, all but where they are is known
@@ -28,10 +28,10 @@ WALKED = 3  # slices of a tile whose steps are made: of those between them and t
 T = TypeVar("T")
 
 
-class Contraction:
+class ContractionTiling:
     """What both schedules share: the head's second operand and bias apart, everything else as in frames."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TilingRegion) -> None:
         self.work, self.layout, self.flow, self.call, self.head = work, work.layout, work.flow, work.call, work.head
         held = {w.name for w in self.flow.weights[self.head]}
         parameters = self.flow.specs[self.head].parameters
@@ -61,7 +61,7 @@ class Contraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TileExtents:
     """Extents of a tile."""
 
     rows: int
@@ -71,13 +71,13 @@ class Grid:
     finish: int  # rows that the last slice finishes at a time: all of them, or fewer, for which the results then take less space
 
 
-class Slices(Contraction):
+class ContractionSlices(ContractionTiling):
     """Tiles of rows x columns x output channels. Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
 
     A part of the input or of the weights that is the same as before is not loaded again.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TilingRegion) -> None:
         super().__init__(work)
         self.data = next(o for o in work.operands if o.op == self.head and o.input == 0)
         self.sums_place = self.layout.place_name("sums")
@@ -91,25 +91,25 @@ class Slices(Contraction):
         self._on_chip: dict[int, Box] = {}  # per operand: the part of it that was loaded last
         self._memo: dict[object, Any] = {}
 
-    def grids(self) -> Iterator[Grid]:
+    def grids(self) -> Iterator[TileExtents]:
         """Tiles worth trying, those of some channels and columns from the lowest to the highest."""
         for shape in self.shapes():
             yield from (self.as_high(shape, rows, by_row=by_row) for by_row in (False, True) for rows in self.heights(shape, by_row=by_row))
 
-    def shapes(self) -> Iterator[Grid]:
+    def shapes(self) -> Iterator[TileExtents]:
         """Channels, columns and input channels of the tiles worth trying, one row of each."""
         for inputs in dict.fromkeys((min(self.work.width, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for strips in powers(self.columns_out):
-                yield from (Grid(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
+                yield from (TileExtents(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
 
-    def heights(self, shape: Grid, *, by_row: bool) -> Sequence[int]:
+    def heights(self, shape: TileExtents, *, by_row: bool) -> Sequence[int]:
         """Rows of tiles of that shape, from the lowest to the highest; `by_row`: of those whose sums are finished row by row, if there are sums."""
         sizes = even_sizes(self.reads.rows_out)[::-1]
         return sizes if not by_row else sizes[1:] if shape.inputs < self.depth else ()
 
     @staticmethod
-    def as_high(shape: Grid, rows: int, *, by_row: bool) -> Grid:
+    def as_high(shape: TileExtents, rows: int, *, by_row: bool) -> TileExtents:
         """Tiles of that shape with so many rows."""
         return replace(shape, rows=rows, finish=1 if by_row else rows)
 
@@ -173,7 +173,7 @@ class Slices(Contraction):
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
-    def entries(self, grid: Grid) -> list[Entry]:
+    def entries(self, grid: TileExtents) -> list[AllocationRequest]:
         """The places."""
         layout = self.layout
         block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
@@ -182,27 +182,27 @@ class Slices(Contraction):
         wide = self._once(("wide", grid.columns), lambda: max(stop - start for start, stop in self._columns(grid.columns).values()))
         patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
-        entries = [Entry(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
+        entries = [AllocationRequest(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
         if self.second is not None:
             box = footprint(self.call, 1, tile, inputs=span)
-            entries.append(Entry(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
+            entries.append(AllocationRequest(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
         if self.constants:
             size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
-            entries.append(Entry(self.passing, "weight", 1, size))
+            entries.append(AllocationRequest(self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
-            entries.append(Entry(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
+            entries.append(AllocationRequest(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
         return entries + self.finish.entries(tile, grid.finish)
 
-    def need(self, grid: Grid) -> int:
+    def need(self, grid: TileExtents) -> int:
         """Buffer bytes."""
         return self.layout.need(self.entries(grid))
 
-    def passes(self, grid: Grid) -> int:
+    def passes(self, grid: TileExtents) -> int:
         """Times that the weights are loaded."""
         single = grid.inputs == self.depth and len(self._blocks(grid.channels)) == 1
         return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
 
-    def least_again(self, shape: Grid, beta: int, spare: int) -> int:
+    def least_again(self, shape: TileExtents, beta: int, spare: int) -> int:
         """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they may be as high as their sums allow.
 
         Nothing finer is asked where they are at least `spare` anyhow.
@@ -221,7 +221,7 @@ class Slices(Contraction):
         passes = bands * len(self._columns(shape.columns)) if sliced or len(blocks) > 1 else 1
         return again + (passes - 1) * self.weight_bytes
 
-    def turns(self, grid: Grid) -> int:
+    def turns(self, grid: TileExtents) -> int:
         """Times that the operator runs on a slice of a tile."""
         return len(self._rows(grid.rows)) * len(self._columns(grid.columns)) * len(self._blocks(grid.channels)) * ceil(self.depth / grid.inputs)
 
@@ -231,7 +231,7 @@ class Slices(Contraction):
         box = whole(self.work.shape)
         return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
 
-    def dram(self, grid: Grid) -> DramBytes:
+    def dram(self, grid: TileExtents) -> DramBytes:
         """Bytes that the schedule moves."""
         rows, columns = self._rows(grid.rows), self._columns(grid.columns)
         passes = self.passes(grid)
@@ -268,7 +268,7 @@ class Slices(Contraction):
                 each += sum(times * self.layout.constant_bytes(name, footprint(self.call, i, block)) for block, times in alike.items())
         return once, each
 
-    def _input_bytes(self, grid: Grid) -> int:
+    def _input_bytes(self, grid: TileExtents) -> int:
         """DRAM bytes of operand 0."""
         every, staying = self._once(("parts", grid.channels, grid.inputs), lambda: self._parts(grid))
         rows, columns = list(self._rows(grid.rows).values()), list(self._columns(grid.columns).values())
@@ -286,7 +286,7 @@ class Slices(Contraction):
                 total += m * n * sum(times * self.layout.map_bytes(self._patch(box, (0, height), (0, width))) for box, times in boxes.items())
         return total
 
-    def _parts(self, grid: Grid) -> tuple[Counter[Box], Counter[Box]]:
+    def _parts(self, grid: TileExtents) -> tuple[Counter[Box], Counter[Box]]:
         """Operand 0, whole in rows and columns: what every tile loads, by extents; and what it finds first, if the tile before ended with it."""
         blocks, slices = self._blocks(grid.channels), spans(self.depth, grid.inputs)
         if len(slices) > 1:  # of blocks inside groups, and groups are alike
@@ -298,7 +298,7 @@ class Slices(Contraction):
         first = parts[:1] if parts[0] == parts[-1] else []
         return Counter(map(extents_of, parts[len(first) :])), Counter(map(extents_of, first))
 
-    def _second_bytes(self, grid: Grid) -> int:
+    def _second_bytes(self, grid: TileExtents) -> int:
         """DRAM bytes of operand 1, a map, in one pass."""
 
         def total() -> int:
@@ -311,7 +311,7 @@ class Slices(Contraction):
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def schedule(self, grid: Grid, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, grid: TileExtents, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         slices = ceil(self.depth / grid.inputs)
         limit.expect(self.turns(grid) // slices * min(slices, WALKED))
@@ -330,7 +330,7 @@ class Slices(Contraction):
             bands.append(fold(strips))
         return places, fold(bands)
 
-    def _sums(self, grid: Grid, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]) -> Iterator[list[Step] | Again]:
+    def _sums(self, grid: TileExtents, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]) -> Iterator[list[Step] | Again]:
         """The partial sums of a tile, slice by slice, and its end. `patch_of`: what a slice reads of operand 0.
 
         From the second to the last but one, slices differ only in where they are.

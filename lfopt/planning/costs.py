@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from lfopt.ir import FREE, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
+from lfopt.ir import FREE, BufferUse, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig
 from lfopt.ops import ATTENTION, Call, Dataflow, bits
 from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
-from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic, Way
+from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, ModeOption, SearchSpace, Traffic, TrafficTerms
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.rules import UNMET, Rules, may_share
@@ -86,7 +86,7 @@ class GroupCosts:
         self._nothing = (None,) * len(names)  # bounds of the empty group
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}  # per group: bounds, DRAM bytes if every tensor moves once
         self._prices: dict[int, Cost | None] = {}
-        self._taken: dict[int, Way] = {}  # of groups that are to run otherwise than with the fewest bytes
+        self._taken: dict[int, ModeOption] = {}  # of groups that are to run otherwise than with the fewest bytes
 
     @classmethod
     def of(
@@ -123,7 +123,7 @@ class GroupCosts:
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
-            self._known[name] = MODES[name](self.groups, Space(self.traffic, self.epilogue, self.max_recompute))
+            self._known[name] = MODES[name](self.groups, SearchSpace(self.traffic, self.epilogue, self.max_recompute))
         return self._known[name]
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
@@ -195,7 +195,7 @@ class GroupCosts:
         if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
             self._prices[chain.mask] = cost
 
-    def ways(self, mask: int, *, whole: bool | None = None) -> Iterator[Way]:
+    def ways(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
         """The ways in which a group may run: none moves fewer bytes than `price` says. `whole`: in modes that are so; None: in every mode."""
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
@@ -207,7 +207,7 @@ class GroupCosts:
             if whole is None or mode.whole == whole:
                 yield from mode.ways(mask, beta, once)
 
-    def take(self, mask: int, way: Way | None) -> None:
+    def take(self, mask: int, way: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
         if way is None:
             self._taken.pop(mask, None)
@@ -215,7 +215,7 @@ class GroupCosts:
         else:
             self._taken[mask], self._prices[mask] = way, way.cost
 
-    def taken(self, mask: int) -> Way | None:
+    def taken(self, mask: int) -> ModeOption | None:
         """The way that was taken, if one was."""
         return self._taken.get(mask)
 
@@ -264,12 +264,12 @@ class GroupCosts:
         cost = self.price(mask)
         return None if cost is None else self.modes[cost.mode]
 
-    def terms(self, mask: int) -> Terms:
+    def terms(self, mask: int) -> TrafficTerms:
         """How the group runs in the mode that `evaluate` chose; where it may not run: DRAM bytes with every tensor once."""
         if mask in self._taken:
             return self._taken[mask].terms
         mode = self.chosen(mask)
-        return Terms(self.groups.once(mask)) if mode is None else mode.terms(mask, self.hardware.buffer_bytes)
+        return TrafficTerms(self.groups.once(mask)) if mode is None else mode.terms(mask, self.hardware.buffer_bytes)
 
     def dram(self, mask: int) -> DramBytes:
         """DRAM bytes of a group by class. See `terms`."""
@@ -285,7 +285,7 @@ class GroupCosts:
             if needed <= store:  # then its tables are too many
                 needed, store = (TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables))
                 parameters = [TABLE_BYTES * count for count in groups.tables]
-            loaded = tuple(Use(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
+            loaded = tuple(BufferUse(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
             return DoesNotFit(mask, needed, store, loaded, "parameter store")
         name, needed = self.least_need(mask)
         if needed == NEVER and (weights := self.least_weights(mask)) is not None:

@@ -19,14 +19,14 @@ from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, Cp
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.barriers import needed_barriers
 from lfopt.planning.modes import MODES
-from lfopt.planning.shares import Cut, cut
-from lfopt.planning.streaming import Layout
+from lfopt.planning.shares import WorkPartition, cut
+from lfopt.planning.streaming import BufferLayout
 
 MOVED = 8  # multiply-adds that take as long as one element that is stored does
 WAIT = 50_000  # multiply-adds in the time that threads lose where they wait for one another
 
 
-class Made(NamedTuple):
+class RowComputation(NamedTuple):
     """An operator computed at one place of a schedule: rows, and how far they move with each turn of the loops around."""
 
     operator: int
@@ -35,7 +35,7 @@ class Made(NamedTuple):
     moves: tuple[int, ...]
 
 
-Body = Sequence["Made | tuple[int, Body]"]  # (turns, what is repeated)
+Body = Sequence["RowComputation | tuple[int, Body]"]  # (turns, what is repeated)
 Members = Mapping[int, tuple[int, ...]]  # first operator of each function -> its operators, in order
 
 
@@ -59,7 +59,7 @@ class Kernels(Protocol):
         """Operators in the order in which they are best made as whole maps."""
         ...
 
-    def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
+    def joined(self, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool) -> Members:
         """Which operators of a group become one function, where they are computed in these runs."""
         ...
 
@@ -69,7 +69,7 @@ class Kernels(Protocol):
         """
         ...
 
-    def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
+    def in_place(self, mask: int, runs: Sequence[Sequence[RowComputation]], common: frozenset[int]) -> bool:
         """Whether maps that lie within rings of others are made just before those, in these runs, and none of them is common to threads."""
         ...
 
@@ -92,7 +92,7 @@ def lower_for_cpu(plan: Plan, flow: Dataflow, kernels: Kernels, target: str, thr
 
 def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Body:
     """The computations of a plan's steps, and the rows that it gathers."""
-    lowered: list[Made | tuple[int, Body]] = []
+    lowered: list[RowComputation | tuple[int, Body]] = []
     for node in nodes:
         if isinstance(node, Loop):
             lowered.append((node.count, body(flow, index, node.body)))
@@ -102,19 +102,19 @@ def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Bod
             spans = [(0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)]
             k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])  # a result that has fewer rows may have none here
             axis, before = axes[k], sum(map(len, node.boxes[:k]))
-            lowered.append(Made(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.moves)))
+            lowered.append(RowComputation(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.moves)))
         elif node.gather:
             axis = row_axis(flow.maps[flow.results[index[node.gather]][0]].shape)
             span = (0, 1) if axis is None else node.box[axis]
-            lowered.append(Made(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.moves)))
+            lowered.append(RowComputation(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.moves)))
     return lowered
 
 
-def sequences(nodes: Body) -> list[list[Made]]:
+def sequences(nodes: Body) -> list[list[RowComputation]]:
     """Runs of computations without a loop between them."""
-    runs: list[list[Made]] = [[]]
+    runs: list[list[RowComputation]] = [[]]
     for node in nodes:
-        if isinstance(node, Made):
+        if isinstance(node, RowComputation):
             runs[-1].append(node)
         else:
             runs += [*sequences(node[1]), []]
@@ -126,13 +126,13 @@ class _Lowering:
 
     def __init__(self, plan: Plan, flow: Dataflow, kernels: Kernels, threads: int, between: frozenset[int]) -> None:
         self.flow, self.kernels, self.threads, self.between = flow, kernels, threads, between
-        self.layout = Layout(flow, plan.hardware)
+        self.layout = BufferLayout(flow, plan.hardware)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
 
     def group(self, group: PlannedGroup) -> CpuGroup:
         """One group."""
         mask = sum(1 << self.index[node] for node in group.nodes)
-        steps: Body = [Made(i, 0, self.flow.heights[i], ()) for i in self.kernels.in_order(mask)]
+        steps: Body = [RowComputation(i, 0, self.flow.heights[i], ()) for i in self.kernels.in_order(mask)]
         members = self.kernels.joined(mask, sequences(steps), whole=True)
         follows = follows_rings(group)
         if not follows or len(members) == 1:
@@ -164,7 +164,7 @@ class _Lowering:
             return "parts of a Concat would not be made just before it"
         return Alone(frozenset(i for stage in partition.stages if not stage.together for i in stage.rows[0]), partition.common), stages
 
-    def _slower(self, mask: int, partition: Cut, members: Members) -> bool:
+    def _slower(self, mask: int, partition: WorkPartition, members: Members) -> bool:
         """Whether threads that make rows of their own take longer than threads that share every row."""
         flow, threads = self.flow, self.threads
         work = {i: (flow.macs[i] + MOVED * sum(flow.maps[m].elements for m in flow.results[i])) / max(flow.heights[i], 1) for i in bits(mask)}
@@ -202,7 +202,7 @@ class _Lowering:
 
     def _nodes(self, steps: Body, functions: Mapping[int, Sequence[CpuFunction]], alone: frozenset[int]) -> Iterator[CpuNode]:
         for step in steps:
-            if not isinstance(step, Made):
+            if not isinstance(step, RowComputation):
                 yield CpuLoop(step[0], tuple(self._nodes(step[1], functions, alone)))
             else:
                 waits = self.threads > 1 and step.operator not in alone

@@ -31,14 +31,14 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
 from lfopt.planning.repeats import left_for_groups
-from lfopt.planning.second_level import SecondLevel, in_levels
+from lfopt.planning.second_level import SecondLevelPlan, in_levels
 
 MODEL = "simplified.onnx"  # the file beside plan.json
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
 
 
 @dataclass(frozen=True, eq=False)
-class Draft:
+class PlanDraft:
     """A plan whose steps are still to be made: partition, modes, bytes and proof. For a second level they are made: its bytes follow from them."""
 
     graph: Graph
@@ -104,7 +104,7 @@ def draft(
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
     limit: Limit | None = None,
-) -> Draft | DoesNotFit:
+) -> PlanDraft | DoesNotFit:
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
 
     `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates that the plan was allowed, over those of
@@ -114,7 +114,7 @@ def draft(
     outlines = outline(costs, groups, bands, lambda: bool(limit.over))
     if isinstance(outlines, DoesNotFit):
         return outlines
-    planned, level = tuple(outlined.group for outlined in outlines), SecondLevel()
+    planned, level = tuple(outlined.group for outlined in outlines), SecondLevelPlan()
     if costs.hardware.l2_bytes:
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
@@ -132,7 +132,7 @@ def draft(
         max_recompute=costs.max_recompute if max_recompute is None else max_recompute,
         copies=copies,
     )
-    return Draft(graph, costs, unfinished, outlines)
+    return PlanDraft(graph, costs, unfinished, outlines)
 
 
 def recompute_left(plan: Plan, graph: Graph) -> float:

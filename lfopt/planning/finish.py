@@ -8,14 +8,14 @@ from itertools import groupby
 from lfopt.ir import Box, DramBytes, Step
 from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
-from lfopt.planning.streaming import Entry, Operand, row_span, with_rows
-from lfopt.planning.work import Work
+from lfopt.planning.streaming import AllocationRequest, Operand, row_span, with_rows
+from lfopt.planning.work import TilingRegion
 
 
 class Finish:
     """The end of every block of a head's result. `apart`: the head's own operands, by position, that somebody else loads."""
 
-    def __init__(self, work: Work, apart: Sequence[int]) -> None:
+    def __init__(self, work: TilingRegion, apart: Sequence[int]) -> None:
         self.work, self.layout, self.flow = work, work.layout, work.flow
         self.results = [self.flow.maps[m].name for m in work.group.computed]
         self.outside = [self.flow.maps[m].name for m in work.group.computed if m in work.group.outside]
@@ -35,14 +35,16 @@ class Finish:
     def _constant(self, readers: Sequence[tuple[int, int]], out: Box) -> Box:
         return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
 
-    def entries(self, out: Box, rows: int | None = None) -> list[Entry]:
+    def entries(self, out: Box, rows: int | None = None) -> list[AllocationRequest]:
         """The places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
         layout, part = self.layout, out if rows is None else first_part(out, rows)
-        entries = [Entry(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.results]
+        entries = [AllocationRequest(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.results]
         for name, readers in self.others.items():
             box = self._operand(readers, part)
-            entries.append(Entry(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
-        return entries + [Entry(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
+            entries.append(AllocationRequest(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
+        return entries + [
+            AllocationRequest(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()
+        ]
 
     def dram(self, out: Box, rows: int | None = None) -> DramBytes:
         """Bytes that a block moves; `rows`: as in `entries`."""

@@ -9,8 +9,8 @@ from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry
-from lfopt.planning.work import Work, spans
+from lfopt.planning.streaming import AllocationRequest
+from lfopt.planning.work import TilingRegion, spans
 
 Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 
@@ -18,7 +18,7 @@ Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 class Folds:
     """Blocks of the result, one after the other; of each, bands of the rows that are folded. An epilogue runs on the finished block."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TilingRegion) -> None:
         self.work, self.layout, self.call = work, work.layout, work.call
         self.data = next(o for o in work.operands if o.op == work.head and o.input == 0).source.name
         self.height = self.call.rows_in(0)
@@ -37,12 +37,12 @@ class Folds:
             counted = [(cut(box, axis, (0, n)), times * count) for box, times in counted for n, count in ((extent, full), (rest, 1)) if n and count]
         return counted
 
-    def entries(self, blocks: Blocks, rows: int) -> list[Entry]:
+    def entries(self, blocks: Blocks, rows: int) -> list[AllocationRequest]:
         """The places."""
         (out, _), *_ = self.extents(blocks)
-        entries = [Entry(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
+        entries = [AllocationRequest(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
         if rows < self.height:
-            entries.append(Entry(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
+            entries.append(AllocationRequest(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
         return entries + self.finish.entries(out)
 
     def need(self, blocks: Blocks, rows: int) -> int:

@@ -29,16 +29,16 @@ from typing import NamedTuple
 from lfopt.ir import DramBytes, Span, round_up
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops.rows import same_row
-from lfopt.planning.gates import Block
+from lfopt.planning.gates import GatedBlock
 from lfopt.planning.passage import Passage, bands, passage
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 SLOTS = 2  # of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the one before it is used
 
 Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
 
 
-class Way(NamedTuple):
+class GatingOption(NamedTuple):
     """How phase 2 may run, but for slices and what is kept."""
 
     part: int  # output channels at a time
@@ -48,10 +48,10 @@ class Way(NamedTuple):
     again: bool = False  # whether slices that are not kept are made again, and not stored and loaded
 
 
-class Choice(NamedTuple):
+class GatedChoice(NamedTuple):
     """How a group runs."""
 
-    way: Way
+    way: GatingOption
     width: int  # channels of a slice
     kept: int  # channels of the map that stay on chip: the first ones
     rows: tuple[int, int]  # made at a time: of the map in phase 1, of the result in phase 2
@@ -76,7 +76,7 @@ def _lengths(count: int, width: int) -> Lengths:
 class Sizes:
     """Bytes of one group, on chip and in DRAM. Nothing depends on the size of the buffer."""
 
-    def __init__(self, slices: Slices, block: Block, once: int) -> None:
+    def __init__(self, slices: SliceSizes, block: GatedBlock, once: int) -> None:
         """`once`: DRAM bytes of the group with every tensor once, but for parameters."""
         self.slices, self.block, self.once = slices, block, once
         self.flow, self.hardware = slices.dataflow, slices.hardware
@@ -226,7 +226,7 @@ class Sizes:
         """The largest of their blocks of weights, for so many output channels."""
         return max([self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0)
 
-    def behind_bytes(self, width: int, rows: int, slots: int, way: Way, kept: int) -> int:
+    def behind_bytes(self, width: int, rows: int, slots: int, way: GatingOption, kept: int) -> int:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
         tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
@@ -245,7 +245,7 @@ class Sizes:
         """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
         return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum([self.block_bytes(i, width) for i in self.block.ahead])
 
-    def block_behind(self, width: int, way: Way, kept: int) -> int:
+    def block_behind(self, width: int, way: GatingOption, kept: int) -> int:
         """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
         if not way.again:
             return max(self._block_behind(length, way, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
@@ -254,7 +254,7 @@ class Sizes:
             blocks.append(self._block_behind(length, way, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
         return max(blocks)
 
-    def _block_behind(self, length: int, way: Way, *, late: bool) -> int:
+    def _block_behind(self, length: int, way: GatingOption, *, late: bool) -> int:
         """A block of weights of what is behind, for so many channels."""
         size = sum([self.block_bytes(i, length) for i in self.block.behind])
         if self.block.tail >= 0 and not way.held:
@@ -276,7 +276,7 @@ class Sizes:
         return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(
-        self, way: Way, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
+        self, way: GatingOption, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
     ) -> int:
         """F_beta."""
         first = self.ahead_bytes(width, rows[0], slots[0], stays=way.stays, gone=self.gone(width, kept))
@@ -330,7 +330,7 @@ class Sizes:
 
     # -- what moves --------------------------------------------------------------------------------------------------------------------------
 
-    def dram(self, way: Way, width: int, kept: int, vector_width: int) -> DramBytes:
+    def dram(self, way: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
         """By class, but for parameters."""
         block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, way.part)
         gone = _lengths(self.channels - kept, width)
@@ -358,7 +358,7 @@ class Sizes:
             return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
         return DramBytes(input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights)
 
-    def macs_again(self, way: Way, kept: int) -> int:
+    def macs_again(self, way: GatingOption, kept: int) -> int:
         """Multiply-accumulates that are done again: of the rows that phase 2 asks for, of the channels that are not kept."""
         if not way.again:
             return 0

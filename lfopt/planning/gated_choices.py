@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lfopt.ir import round_up
-from lfopt.planning.gated import SLOTS, Choice, Sizes, Way
+from lfopt.planning.gated import SLOTS, GatedChoice, GatingOption, Sizes
 
 MOST_PARTS = 8  # that the output channels are made in
 ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
@@ -21,22 +21,22 @@ class Choices:
         self.spare_macs = int(most_macs * (1 + ROUNDING)) - sum(sizes.flow.macs[i] for i in sizes.block.operators)
 
     @cached_property
-    def ways(self) -> tuple[Way, ...]:
+    def ways(self) -> tuple[GatingOption, ...]:
         """All that are tried for phase 2, those with few parts and bands first."""
         sizes = self.sizes
         stays = (True, False) if sizes.input in sizes.beside else (False,)
         remakes = sizes.remakes and self.spare_macs > 0
         if sizes.block.tail < 0:
-            only = Way(sizes.outputs, sizes.rows_out, held=False, stays=False)
+            only = GatingOption(sizes.outputs, sizes.rows_out, held=False, stays=False)
             return (only, only._replace(stays=True, again=True)) if remakes else (only,)
         step = sizes.hardware.channel_align
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS  # each part gates all slices anew
         parts = sorted({min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)}, reverse=True)
         heights = heights_of(sizes.rows_out) if sizes.in_step else [sizes.rows_out]
-        streamed = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
+        streamed = [GatingOption(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
         resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]  # else bands cost nothing
-        again = [Way(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
-        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *streamed, *again)
+        again = [GatingOption(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
+        return (*(GatingOption(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *streamed, *again)
 
     @cached_property
     def full_width(self) -> int:
@@ -50,14 +50,14 @@ class Choices:
         ways = [way for way in self.ways if not way.stays and (way.part == narrow or way.held)]
         return min(self.sizes.buffer_bytes(way, self.sizes.widths[0], 0, (rows, 1)) for way in ways for rows in {1, self.sizes.height})
 
-    def cheapest(self, beta: int) -> Choice | None:
+    def cheapest(self, beta: int) -> GatedChoice | None:
         """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the least buffer. None if nothing fits.
 
         More buffer never gives more bytes.
         """
         if self.least >= beta:
             return None
-        best: Choice | None = None
+        best: GatedChoice | None = None
         for way in self.ways:
             if best is None or self._at_least(way, beta) < best.dram.total:
                 for choice in self._fitting(way, beta):
@@ -70,7 +70,7 @@ class Choices:
         """Whether what moves depends on how it is cut into slices."""
         return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.pads_constants
 
-    def _at_least(self, way: Way, beta: int) -> int:
+    def _at_least(self, way: GatingOption, beta: int) -> int:
         """DRAM bytes of which no choice of a way moves fewer, sizes not rounded up."""
         sizes = self.sizes
         room = beta - 1 - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=way.stays, gone=0) - (sizes.input_bytes if way.stays else 0)
@@ -83,7 +83,7 @@ class Choices:
             least += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
         return least + (0 if way.held or sizes.block.tail < 0 else (-(-sizes.rows_out // way.band) - 1) * sizes.all_blocks(sizes.block.tail))
 
-    def _made_again(self, way: Way, room: int, size: int) -> int:
+    def _made_again(self, way: GatingOption, room: int, size: int) -> int:
         """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
         sizes = self.sizes
         gone = max(sizes.channels - max(room, 0) // size, 1)
@@ -91,7 +91,7 @@ class Choices:
         maps = sum(sizes.flow.maps[m].rows * sizes.row_bytes(m) for m in sizes.ahead_reads)
         return -(-sizes.outputs // way.part) * (gone * weights // 8 + gone * maps)
 
-    def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
+    def _fitting(self, way: GatingOption, beta: int) -> Iterator[GatedChoice]:
         """Of one way, the choices that keep most."""
         full, narrow = self.full_width, self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
@@ -103,7 +103,7 @@ class Choices:
             if fullest.macs <= self.spare_macs:
                 yield fullest
 
-    def _keeping(self, choice: Choice, beta: int) -> Choice:
+    def _keeping(self, choice: GatedChoice, beta: int) -> GatedChoice:
         """Of choices that are like one but for what they keep, the one that keeps most."""
         sizes = self.sizes
         width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
@@ -121,7 +121,7 @@ class Choices:
         """Channels of the widest slice, where so many are kept."""
         return max(kept, self.sizes.channels - kept)
 
-    def _choice(self, way: Way, width: int, kept: int, beta: int) -> Choice | None:
+    def _choice(self, way: GatingOption, width: int, kept: int, beta: int) -> GatedChoice | None:
         sizes = self.sizes
         narrow, width = sizes.widths[0], min(width, self._widest(kept))
         gone = sizes.gone(width, kept)
@@ -129,11 +129,11 @@ class Choices:
         size = sizes.buffer_bytes(way, width, kept, rows)
         if size >= beta:
             return None
-        return Choice(way, width, kept, rows, (1, 1), narrow, size, sizes.dram(way, width, kept, narrow), sizes.macs_again(way, kept))
+        return GatedChoice(way, width, kept, rows, (1, 1), narrow, size, sizes.dram(way, width, kept, narrow), sizes.macs_again(way, kept))
 
     # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
 
-    def widened(self, choice: Choice, beta: int) -> Choice:
+    def widened(self, choice: GatedChoice, beta: int) -> GatedChoice:
         """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks side by side, wider slices, more rows."""
         sizes = self.sizes
         maps = [(sizes.flow.maps[m], sizes.axis(m)) for m in (sizes.map, sizes.result)]
@@ -152,7 +152,7 @@ class Choices:
             choice = self._if_fits(choice, beta, vector_width=width)
         return choice
 
-    def _taller(self, choice: Choice, beta: int, most: int, *, behind: bool) -> Choice:
+    def _taller(self, choice: GatedChoice, beta: int, most: int, *, behind: bool) -> GatedChoice:
         """With more rows in each step of a phase, up to so many."""
         way, taller = choice.way, choice
         for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
@@ -167,7 +167,7 @@ class Choices:
                 break
         return taller
 
-    def _if_fits(self, choice: Choice, beta: int, **changes: object) -> Choice:
+    def _if_fits(self, choice: GatedChoice, beta: int, **changes: object) -> GatedChoice:
         """The choice with some changes, if it then fits and moves as much; else the choice."""
         new = choice._replace(**changes)
         size = self.sizes.buffer_bytes(new.way, new.width, new.kept, new.rows, new.slots, new.vector_width)
@@ -176,7 +176,7 @@ class Choices:
         return new._replace(buffer_bytes=size)
 
 
-def _rank(choice: Choice) -> tuple[int, int, int]:
+def _rank(choice: GatedChoice) -> tuple[int, int, int]:
     """The lowest is chosen."""
     return choice.dram.total, choice.macs, choice.buffer_bytes
 

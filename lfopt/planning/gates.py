@@ -17,11 +17,11 @@ from functools import cached_property
 
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 
 @dataclass(frozen=True)
-class Block:
+class GatedBlock:
     """Operators around a barrier, by index: all of a block, or those of a group."""
 
     map: int  # that is reduced, and gated
@@ -61,7 +61,7 @@ class Block:
         ahead = (self.ahead[first:] for first in range(len(self.ahead) + 1))
         return tuple(self.core | sum(1 << i for i in (*some, *others)) for some in ahead for others in behind)
 
-    def part(self, mask: int) -> Block | None:
+    def part(self, mask: int) -> GatedBlock | None:
         """The group of these operators; None if it is none of the block, or has not all that it must have."""
         if mask not in self.groups:
             return None
@@ -73,18 +73,18 @@ class Block:
 class Gates:
     """The blocks of one dataflow. Each is found by its reductions."""
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: SliceSizes) -> None:
         self.slices, self.flow = slices, slices.dataflow
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[GatedBlock, ...]:
         """All of them, as large as they can be."""
         flow = self.flow
         read = dict.fromkeys(o.map for i in bits(flow.running) for o in flow.operands[i])
         return tuple(block for m in read if (block := self._around(m)) is not None)
 
     @cached_property
-    def by_folds(self) -> dict[int, Block]:
+    def by_folds(self) -> dict[int, GatedBlock]:
         """By the mask of their reductions."""
         return {sum(1 << i for i in block.folds): block for block in self.blocks}
 
@@ -97,14 +97,14 @@ class Gates:
                 compatible[i] |= block.members
         return compatible
 
-    def find(self, mask: int) -> Block | None:
+    def find(self, mask: int) -> GatedBlock | None:
         """A group that is one of a block; None if it is not."""
         block = self.by_folds.get(mask & self.flow.running)
         return block.part(mask) if block is not None else None
 
     # -- recognition -------------------------------------------------------------------------------------------------------------------------
 
-    def _around(self, m: int) -> Block | None:
+    def _around(self, m: int) -> GatedBlock | None:
         flow, facts = self.flow, self.slices.facts
         folds = tuple(i for i in bits(flow.readers[m] & flow.running) if self._is_plain(i) and self.slices.takes_slices(i, 0))
         others = [i for i in bits(flow.readers[m]) if i not in folds]
@@ -131,7 +131,7 @@ class Gates:
         if any(flow.is_output[v] or flow.readers[v] & ~sum(1 << i for i in inside) for v in inner):
             return None
         ahead, head = self._ahead(m)
-        return Block(m, ahead, folds, tuple(between), tuple(behind), tail, head)
+        return GatedBlock(m, ahead, folds, tuple(between), tuple(behind), tail, head)
 
     def _is_plain(self, op: int) -> bool:
         """Whether the operator has one result and constants that can be loaded."""

@@ -9,7 +9,7 @@ import numpy as np
 from lfopt.fusion import connected_parts
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 
 def mates(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int) -> list[int]:
@@ -40,7 +40,7 @@ def parts(flow: Dataflow, inside: int) -> list[int]:
     return connected
 
 
-def band_mates(slices: Slices, limit: int) -> list[int]:
+def band_mates(slices: SliceSizes, limit: int) -> list[int]:
     """Per operator: operators that may share a group that runs in bands (mode brr) in less than `limit` bytes with it, itself included."""
     flow = slices.dataflow
     able = [not slices.facts[i].never and band_bytes(slices, i) < limit for i in range(len(flow))]
@@ -53,7 +53,7 @@ def band_mates(slices: Slices, limit: int) -> list[int]:
     return compatible
 
 
-def band_bytes(slices: Slices, op: int) -> int:
+def band_bytes(slices: SliceSizes, op: int) -> int:
     """The least that an operator takes in whatever group runs in bands: its maps sliced where they may be, and one block of its weights.
 
     Of a contraction, the map that it reads or the one that it makes is full.

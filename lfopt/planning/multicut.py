@@ -37,7 +37,7 @@ LARGE = 50_000  # entries of a program that takes half a second: the last rounds
 LITTLE = 1e-3  # of the bytes proven
 VIOLATED = 1e-6  # what a path must lack of 1 to be added
 
-Load = tuple[int, int]  # a map, and a mask of the readers that it may serve
+MapLoad = tuple[int, int]  # a map, and a mask of the readers that it may serve
 
 
 class CutCosts(NamedTuple):
@@ -63,7 +63,7 @@ class _Path(NamedTuple):
     first: int
     operators: int  # mask of the stretch; 0 if no group holds it
     extra: int  # E
-    loads: tuple[Load, ...]  # those of its steps
+    loads: tuple[MapLoad, ...]  # those of its steps
 
 
 def unavoidable(flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> list[int]:
@@ -81,14 +81,14 @@ class _Program:
         self.flow, self.stretches, self.maps = flow, stretches, maps
         self.links = [[(r, self._step(m, r)) for m in results for r in bits(flow.readers[m])] for results in flow.results]
         self.within = [self._within(i) for i in range(len(flow))]
-        self.cuts: dict[Load, float] = {}  # w
+        self.cuts: dict[MapLoad, float] = {}  # w
         self.more = [0.0] * len(flow)  # x
         self.paths = [_Path(i, 1 << i, begun.extra[i], ()) for i, begun in enumerate(stretches) if i in begun.extra]
         for i, begun in enumerate(stretches):
             self.paths += [_Path(i, 0, NEVER, step) for r, step in self.links[i] if begun.never >> r & 1]
         self.paths = [*dict.fromkeys(self.paths)]
 
-    def _step(self, m: int, reader: int) -> tuple[Load, ...]:
+    def _step(self, m: int, reader: int) -> tuple[MapLoad, ...]:
         return tuple((m, mask) for mask in self.maps[m].served if mask >> reader & 1)
 
     def _within(self, first: int) -> int:
@@ -124,7 +124,7 @@ class _Program:
         if not inside:
             return None
         lacking, last = VIOLATED, -1
-        via = dict[int, tuple[int, tuple[Load, ...]]]()  # per operator: the one before it on its shortest path, and the step between
+        via = dict[int, tuple[int, tuple[MapLoad, ...]]]()  # per operator: the one before it on its shortest path, and the step between
         distance, heap, done = {first: 0.0}, [(0.0, first)], 0
         while heap and heap[0][0] + lacking < 1:
             here, i = heapq.heappop(heap)
@@ -143,7 +143,7 @@ class _Program:
                         heapq.heappush(heap, (there, reader))
         if last < 0:
             return None
-        steps, i = list[Load](), last
+        steps, i = list[MapLoad](), last
         while i != first:
             i, step = via[i]
             steps += step
@@ -155,10 +155,10 @@ class _Program:
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
 
         paths, maps = self.paths, self.maps
-        columns = dict[Load | int, int]()  # shares; the maps of several, for what is written; ~k of operators
+        columns = dict[MapLoad | int, int]()  # shares; the maps of several, for what is written; ~k of operators
         costs, entries, limits = list[float](), list[tuple[int, int, float]](), [-1.0] * len(paths)
 
-        def column(of: Load | int, cost: float) -> int:
+        def column(of: MapLoad | int, cost: float) -> int:
             if of not in columns:
                 columns[of] = len(costs)
                 costs.append(cost)
@@ -193,7 +193,7 @@ class _Program:
 
     def _exact(self, counts: Sequence[float]) -> list[int]:
         """Whole bytes, no more than the y found, that keep all limits exactly."""
-        used: Counter[Load] = Counter()
+        used: Counter[MapLoad] = Counter()
         share = dict[int, Fraction]()  # per operator: what is left of 1
         proven_bytes: list[int] = []
         for path, count in zip(self.paths, counts, strict=True):
@@ -209,7 +209,7 @@ class _Program:
             proven_bytes.append(size)
         return proven_bytes
 
-    def _fitting(self, m: int, touched: Sequence[int], used: Counter[Load], size: int) -> int:
+    def _fitting(self, m: int, touched: Sequence[int], used: Counter[MapLoad], size: int) -> int:
         """At most `size`: bytes that the shares touched of a map may be given, beside those used."""
         cut = self.maps[m]
         while size:

@@ -28,7 +28,7 @@ from functools import cached_property
 from math import lcm, prod
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DoesNotFit, Hardware, Use, row_count
+from lfopt.ir import BufferUse, Cost, DoesNotFit, Hardware, row_count
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, RowReads, Tiling, bits
 from lfopt.ops.rows import all_rows, same_row
@@ -42,7 +42,7 @@ UNLIMITED = 1 << 40  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class OptimusFigures:
     """What the model says of a group on a given buffer. Elements."""
 
     least: int  # minF
@@ -76,7 +76,7 @@ class Optimus:
         """Per operator; None if it cannot be fused."""
         return [_layer(self.dataflow, i) for i in range(len(self.dataflow))]
 
-    def fuse(self, mask: int, buffer_elements: int) -> Fused | None:
+    def fuse(self, mask: int, buffer_elements: int) -> OptimusFigures | None:
         """How the group runs; None if it is not valid."""
         valid = [(line / (buffer_elements - least), full, least, line) for least, line, full in self.needs(mask) if buffer_elements > least]
         if not valid:
@@ -85,10 +85,10 @@ class Optimus:
         ends = [layer for i in self._ends(mask) if (layer := self.layers[i]) is not None]
         height, images = min(layer.height for layer in ends), max(layer.images for layer in ends)
         if buffer_elements >= self.weight_elements(mask) + least:
-            return Fused(least, line, full, height, 1)
+            return OptimusFigures(least, line, full, height, 1)
         spare = (buffer_elements - least) // line + 1
         lines, at_once = min(spare, height), min(max(spare // height, 1), images)
-        return Fused(least, line, full, lines, -(-height * images // (at_once * lines)))
+        return OptimusFigures(least, line, full, lines, -(-height * images // (at_once * lines)))
 
     def weight_elements(self, mask: int) -> int:
         """W: weights and biases of the group, each constant once."""
@@ -206,7 +206,7 @@ class Optimus:
         return total
 
 
-def paper_bands(dataflow: Dataflow, mask: int, buffer_elements: int, channels: int = CHANNELS) -> Fused | None:
+def paper_bands(dataflow: Dataflow, mask: int, buffer_elements: int, channels: int = CHANNELS) -> OptimusFigures | None:
     """The model on one group."""
     return Optimus(dataflow, channels).fuse(mask, buffer_elements)
 
@@ -287,7 +287,7 @@ class OptimusCosts:
             opaque = self.dataflow.specs[mask.bit_length() - 1] is OPAQUE
             return Cost(self._once.dram(mask).total, 0, "opaque" if opaque else "tiled")
         needed = min((least for least, _, _ in self.model.needs(mask)), default=NEVER)
-        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (Use("minF", "map", 1, needed * size, needed * size),))
+        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (BufferUse("minF", "map", 1, needed * size, needed * size),))
 
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""

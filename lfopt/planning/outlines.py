@@ -12,9 +12,9 @@ from lfopt.planning.alike import Structures
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
-from lfopt.planning.modes import MODES, Made
+from lfopt.planning.modes import MODES, PlacesAndSteps
 from lfopt.planning.renamed import renamed
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
 NOWHERE: Mapping[str, int] = {}
@@ -26,7 +26,7 @@ class Outline:
 
     group: PlannedGroup  # without places and steps
     mask: int
-    schedule: Callable[[Limit], Made] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
+    schedule: Callable[[Limit], PlacesAndSteps] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
     like: int = 0  # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
 
@@ -69,7 +69,7 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
 
     Of groups of one structure, the first one's steps are made: the others take no time.
     """
-    layout, planned, known = Layout(costs.dataflow, costs.hardware), [outlined.group for outlined in outlines], dict[int, Made]()
+    layout, planned, known = BufferLayout(costs.dataflow, costs.hardware), [outlined.group for outlined in outlines], dict[int, PlacesAndSteps]()
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
             planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
@@ -83,7 +83,7 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     return tuple(planned)
 
 
-def _with_steps(costs: GroupCosts, layout: Layout, outlined: Outline, limit: Limit, known: dict[int, Made]) -> PlannedGroup:
+def _with_steps(costs: GroupCosts, layout: BufferLayout, outlined: Outline, limit: Limit, known: dict[int, PlacesAndSteps]) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
     if outlined.schedule is None:
         return outlined.group
@@ -101,7 +101,7 @@ def _with_steps(costs: GroupCosts, layout: Layout, outlined: Outline, limit: Lim
     return replace(outlined.group, places=places, steps=steps)
 
 
-def with_parameters(costs: GroupCosts, layout: Layout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
+def with_parameters(costs: GroupCosts, layout: BufferLayout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
     """The steps of a group, behind the loads of its parameters where its mode has none of its own."""
     if MODES[mode].parameters:
         return tuple(steps)
@@ -139,7 +139,7 @@ def _outlined_like(costs: GroupCosts, structures: Structures, first: Outline, gr
     """A group of the same structure as one before it."""
     flow, names, planned = costs.dataflow, structures.renaming(first.mask, group), first.group
 
-    def schedule(limit: Limit) -> Made:
+    def schedule(limit: Limit) -> PlacesAndSteps:
         scheduled = costs.modes[planned.mode].schedule(group, costs.hardware.buffer_bytes, planned.band_rows)
         assert not isinstance(scheduled.make, str), "groups of one structure run alike"
         return scheduled.make(limit)
@@ -166,7 +166,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mappi
     `level_2`: maps that lie in the second level instead, and their addresses there.
     """
     flow, hardware = costs.dataflow, costs.hardware
-    layout = Layout(flow, hardware)
+    layout = BufferLayout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
     tensors: list[DramTensor] = []
     address = 0

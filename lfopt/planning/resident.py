@@ -16,13 +16,13 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from lfopt.ir import Box, Hardware, Loop, Node, Place, Span, Store, Transfer, Use, cut, fold, whole
+from lfopt.ir import Box, BufferUse, Hardware, Loop, Node, Place, Span, Store, Transfer, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.addresses import Life, allocate, peak_bytes
 from lfopt.planning.limit import Limit
 from lfopt.planning.mates import parts
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 
 SLOTS = 2  # of the place that weights pass through
 MOST_SHARED = 6  # constants of one operator that others read too, for which its least weight block is worked out
@@ -49,7 +49,7 @@ class Resident:
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
         self.dataflow = dataflow
         self.width = width or hardware.channel_align
-        self.layout = Layout(dataflow, hardware)
+        self.layout = BufferLayout(dataflow, hardware)
         self._map_bytes = [m.rows * hardware.row_bytes(m) for m in dataflow.maps]
         self._constants = [tuple(dict.fromkeys(w.name for w in weights if not w.gathered)) for weights in dataflow.weights]
         self._readers: dict[str, int] = {}  # per constant: mask of operators
@@ -139,7 +139,7 @@ class Resident:
         blocks = [pair for span in self._spans(op, kept) for pair in self._block(op, kept, span)]
         return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(self._sizes[name] for name in dict(blocks))
 
-    def uses(self, mask: int) -> Iterator[Use]:
+    def uses(self, mask: int) -> Iterator[BufferUse]:
         """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
         flow, lives = self.dataflow, self.lives(mask)
         apart = bool(self.layout.hardware.weight_buffer_bytes)
@@ -148,12 +148,12 @@ class Resident:
         held = {key: life for key, life in lives.items() if life.first <= fullest <= life.last}
         for m, life in held.items():
             if isinstance(m, int):
-                yield Use(flow.maps[m].name, "map", flow.maps[m].rows, life.bytes // max(flow.maps[m].rows, 1), life.bytes)
+                yield BufferUse(flow.maps[m].name, "map", flow.maps[m].rows, life.bytes // max(flow.maps[m].rows, 1), life.bytes)
         for name, life in held.items():
             if isinstance(name, str):
-                yield Use(name, "weights", 0, 0, life.bytes)
+                yield BufferUse(name, "weights", 0, 0, life.bytes)
         if passing := self.slice_bytes(mask):
-            yield Use(flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name, "weights", 0, 0, passing)
+            yield BufferUse(flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name, "weights", 0, 0, passing)
 
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------
 

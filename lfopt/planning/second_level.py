@@ -24,7 +24,7 @@ from lfopt.planning.outlines import DRAM_ALIGN
 WIDEST = 4096  # sets of maps that are followed from one group to the next
 
 
-class Candidate(NamedTuple):
+class SecondLevelCandidate(NamedTuple):
     """A map that may stay in the second level."""
 
     name: str
@@ -38,20 +38,20 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLevel:
+class SecondLevelPlan:
     """What lies in the second level."""
 
     addresses: Mapping[str, int] = field(default_factory=dict[str, int])  # by map
     choice: L2Choice = "none"
 
 
-def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevel]:
+def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevelPlan]:
     """Groups with their steps, on a chip with a second level: what stays there, and the groups that move it from there and to it."""
     level = choose(candidates(flow, hardware, groups), hardware.l2_bytes)
     return tuple(_moved_to(group, flow, level.addresses) for group in groups), level
 
 
-def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[Candidate, ...]:
+def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[SecondLevelCandidate, ...]:
     """The maps that may stay, in the order of the groups that make them. What a group without steps reads or makes may not: it runs on DRAM."""
     moved: dict[str, int] = defaultdict(int)
     life: dict[str, tuple[int, int]] = {}
@@ -66,21 +66,21 @@ def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup
                 moved[name] += times * step.bytes
                 life[name] = life.get(name, (k, k))[0], k
     maps = ((name, flow.maps[flow.map_index[name]]) for name in life if name in written)
-    spilled = (Candidate(name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]) for name, tensor in maps)
+    spilled = (SecondLevelCandidate(name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]) for name, tensor in maps)
     return tuple(one for one in spilled if one.life.bytes)
 
 
-def choose(offered: Sequence[Candidate], capacity: int) -> SecondLevel:
+def choose(offered: Sequence[SecondLevelCandidate], capacity: int) -> SecondLevelPlan:
     """The maps that stay in so many bytes, and their addresses: those that spare the most, as far as the search went."""
     lines = capacity // DRAM_ALIGN * DRAM_ALIGN  # a map takes whole lines
     kept, complete = _most_spared(offered, lines)
     placed = _placed([offered[k] for k in kept], lines)
     if placed is not None:
-        return SecondLevel(placed, "exact" if complete else "heuristic")
-    return SecondLevel(_fewer([offered[k] for k in kept], offered, lines), "heuristic")
+        return SecondLevelPlan(placed, "exact" if complete else "heuristic")
+    return SecondLevelPlan(_fewer([offered[k] for k in kept], offered, lines), "heuristic")
 
 
-def _most_spared(offered: Sequence[Candidate], capacity: int) -> tuple[list[int], bool]:
+def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tuple[list[int], bool]:
     """The maps that spare the most and never take more than there is, addresses aside; and whether no set was dropped on the way."""
     born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for k, one in enumerate(offered):
@@ -108,13 +108,13 @@ def _most_spared(offered: Sequence[Candidate], capacity: int) -> tuple[list[int]
     return [k for k in range(len(offered)) if best >> k & 1], complete
 
 
-def _placed(kept: Sequence[Candidate], capacity: int) -> dict[str, int] | None:
+def _placed(kept: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int] | None:
     """Addresses of these maps; None where none were found below the end."""
     addresses, end = allocate([one.life for one in kept])
     return {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
 
 
-def _fewer(kept: Sequence[Candidate], offered: Sequence[Candidate], capacity: int) -> dict[str, int]:
+def _fewer(kept: Sequence[SecondLevelCandidate], offered: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int]:
     """Maps that have addresses: those kept, the least dense given up until the rest fits; then whatever else fits, the densest first."""
     rest = sorted(kept, key=lambda one: one.density)
     while (placed := _placed(rest, capacity)) is None:

@@ -21,7 +21,7 @@ from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.lines import Lines
 from lfopt.planning.sliced_rows import Access, Reading
-from lfopt.planning.slices import Slices, Streamed
+from lfopt.planning.slices import SliceSizes, Streamed
 
 SLOTS = 2  # of the place that weight blocks pass through
 
@@ -59,7 +59,7 @@ class Segment:
     alone: int = NEVER  # of a single contraction: bytes of buffer, at the least, where it sums over slices of what it reads
 
 
-class Weights(NamedTuple):
+class SegmentConstants(NamedTuple):
     """The constants of a segment."""
 
     held: dict[str, int]  # bytes, of those that stay on chip whole
@@ -72,7 +72,7 @@ class Segments:
 
     def __init__(self, flow: Dataflow, hardware: Hardware, lines: Lines, width: int) -> None:
         self.flow, self.hardware, self.lines, self.width = flow, hardware, lines, width
-        self.slices = Slices(flow, hardware, width)
+        self.slices = SliceSizes(flow, hardware, width)
         self.layout = self.slices.layout
         self._readers: dict[str, int] = {}  # per constant: operators of the network that read it
         for weights in flow.weights:
@@ -318,12 +318,12 @@ class Segments:
         every = whole(self.flow.maps[m].shape)
         return self.hardware.dram_row_align == 1 or sum(self.layout.map_bytes(box) for box in boxes) == self.layout.map_bytes(every)
 
-    def weights(self, mask: int, segment: Segment) -> Weights:
+    def weights(self, mask: int, segment: Segment) -> SegmentConstants:
         """The constants of a group."""
         held, passing = self.slices.constants(mask, apart=True)
         held |= {s.name: self.constant(s.name) for s in passing.get(segment.tail, ()) if s.late}
         tail = tuple(s for s in passing.pop(segment.tail, ()) if not s.late)
-        return Weights(held, passing, tail)
+        return SegmentConstants(held, passing, tail)
 
     def constant(self, name: str) -> int:
         """Bytes of a constant, whole."""

@@ -13,30 +13,30 @@ from dataclasses import dataclass
 
 from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whole
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
-from lfopt.planning.streaming import LONGEST_PERIOD, Group, Layout, Walk, row_span, with_rows
+from lfopt.planning.streaming import LONGEST_PERIOD, BufferLayout, StreamedGroup, Walk, row_span, with_rows
 
 NOTHING = (0, 0)
-Rows = Mapping[int, Span]  # per operator
+RowsOfOperators = Mapping[int, Span]  # per operator
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ThreadStage:
     """Operators between two waits."""
 
     together: bool  # whether workers make every row together; else each makes rows of its own
-    rows: tuple[Rows, ...]  # of each worker; of all, if together
+    rows: tuple[RowsOfOperators, ...]  # of each worker; of all, if together
     steps: tuple[tuple[Node, ...], ...]  # likewise; without those that load weights
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class WorkPartition:
     """A group, cut."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ThreadStage, ...]
     common: frozenset[int]  # maps inside the group that lie where all workers reach them; others are in each worker's rings
 
 
-def cut(layout: Layout, mask: int, places: Sequence[Place], band_rows: int, common: frozenset[int], workers: int) -> Cut | str:
+def cut(layout: BufferLayout, mask: int, places: Sequence[Place], band_rows: int, common: frozenset[int], workers: int) -> WorkPartition | str:
     """The group among workers, in the places of its plan; or why that cannot be.
 
     `common`: maps that all workers reach, as a whole, anyway: what leaves the group is among them. The first band of a worker may need more
@@ -48,25 +48,25 @@ def cut(layout: Layout, mask: int, places: Sequence[Place], band_rows: int, comm
     names = [tensor.name for tensor in flow.maps]
     at = {place.name: k for k, place in enumerate(places)}
     for height in sorted({band_rows, 1}, reverse=True):
-        partition = _Cut(flow, mask, height, common, workers)
+        partition = _Partitioner(flow, mask, height, common, workers)
         for m in partition.common - common:
             if rings.get(names[m], 0) < flow.maps[m].rows:
                 return f"{names[m]!r} is not there as a whole"
         stages = tuple(_stage(layout, partition, members, at) for members in partition.stages)
         own = {names[m]: rings[names[m]] for i in bits(mask) for m in flow.results[i] if m not in partition.common and names[m] in rings}
         if all(_held(flow, (step for stage in stages for step in unfold(stage.steps[k % len(stage.steps)])), own) for k in range(workers)):
-            return Cut(stages, frozenset(partition.common - common))
+            return WorkPartition(stages, frozenset(partition.common - common))
     return "rings are too small for it"
 
 
-def _stage(layout: Layout, partition: _Cut, members: int, at: dict[str, int]) -> Stage:
+def _stage(layout: BufferLayout, partition: _Partitioner, members: int, at: dict[str, int]) -> ThreadStage:
     together = layout.flow.heights[next(bits(members))] == 1
     parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
-    return Stage(together, tuple(parts), tuple(fold(_turns(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts))
+    return ThreadStage(together, tuple(parts), tuple(fold(_turns(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts))
 
 
-def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: Rows) -> list[list[Step] | Again]:
-    flow, group = layout.flow, Group(layout, mask, {})
+def _turns(layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators) -> list[list[Step] | Again]:
+    flow, group = layout.flow, StreamedGroup(layout, mask, {})
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}
     for o in operands:
@@ -75,7 +75,7 @@ def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: 
     return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).turns())
 
 
-class _Cut:
+class _Partitioner:
     """Which operators make a stage, which maps are common, and which rows each worker makes."""
 
     def __init__(self, flow: Dataflow, mask: int, band_rows: int, common: frozenset[int], workers: int) -> None:

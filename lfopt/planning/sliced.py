@@ -27,16 +27,16 @@ import numpy as np
 from lfopt.ir import Box, Span, round_up
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
-from lfopt.planning.banding import Grid, Ints, Made, computed_rows, lowest, needed
+from lfopt.planning.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
 from lfopt.planning.groups import Groups
 from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments, spans
-from lfopt.planning.sliced_rows import Reading, RowOrder, Source, ring_rows
+from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
 MOST_ROWS = 64  # that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it makes
 
 
-class Way(NamedTuple):
+class SlicedOption(NamedTuple):
     """How a segment runs."""
 
     segment: Segment
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 class Sliced(NamedTuple):
     """A way, and what it takes."""
 
-    way: Way
+    way: SlicedOption
     buffer_bytes: int  # F_beta
     input_bytes: int  # DRAM bytes
     weight_bytes: int
@@ -114,7 +114,7 @@ class SlicedGroups:
         self.segments = Segments(self.flow, self.hardware, self.lines, self.hardware.channel_align)
         running = self.lines.running
         self.operands = tuple(self.lines.operands[i] if running >> i & 1 else plain for i, plain in enumerate(self.flow.operands))
-        self._grids: dict[tuple[int, bool], Grid] = {}
+        self._grids: dict[tuple[int, bool], BandGrid] = {}
         self._profiles: dict[int, tuple[Profile, ...]] = {}
 
     # -- what is asked -----------------------------------------------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ class SlicedGroups:
                 for t, n in zip(*np.nonzero(moved == least), strict=True):
                     here = least, int(profile.macs[t, n]), int(needs[t, n])
                     if here < rank:
-                        way = Way(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
+                        way = SlicedOption(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
                         best, rank = Sliced(way, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
         return best
 
-    def passes(self, mask: int, way: Way) -> int:
+    def passes(self, mask: int, way: SlicedOption) -> int:
         """How often those weights are loaded that are loaded most often."""
         weights, channels = self.segments.weights(mask, way.segment), way.segment.channels
         parts = -(-self.outputs(way.segment) // way.part) if way.part else 1
@@ -158,18 +158,18 @@ class SlicedGroups:
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
-    def grid(self, tall: int, *, every: bool) -> Grid:
+    def grid(self, tall: int, *, every: bool) -> BandGrid:
         """The numbers of bands that are tried: all that there are, or a few."""
         if (tall, every) not in self._grids:
             some = tuple(sorted({-(-tall // h) for h in (1, 2, 4, 8, tall) if h <= tall}))
-            self._grids[tall, every] = Grid.up_to(tall) if every else Grid(some)
+            self._grids[tall, every] = BandGrid.up_to(tall) if every else BandGrid(some)
         return self._grids[tall, every]
 
     def tallest(self, mask: int) -> int:
         """Turns of the sink that takes the most."""
         return max(self.lines.turns[i] for i in bits(self.flow.sinks(mask)))
 
-    def computed_rows(self, mask: int, segment: Segment, grid: Grid) -> dict[int, Made]:
+    def computed_rows(self, mask: int, segment: Segment, grid: BandGrid) -> dict[int, ComputedRows]:
         """Rows that every operator computes, band by band."""
         return computed_rows(self.flow, mask, grid, segment.sliced_maps, self.operands, self.lines.turns)
 
@@ -300,15 +300,15 @@ class SlicedGroups:
         """The group without its prologue."""
         return mask if segment.prologue < 0 else mask & ~(1 << segment.prologue)
 
-    def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[Source]:
+    def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[SlicedSource]:
         """Maps on chip that are not made slice by slice."""
-        sources: dict[Source, None] = {}
+        sources: dict[SlicedSource, None] = {}
         for operand in self.operands[segment.prologue] if segment.prologue >= 0 else ():
             sources[operand.map, "row"] = None
         sources |= dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.sliced_maps)
         return [*sources]
 
-    def source_rows(self, mask: int, computed: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> Ints:
+    def source_rows(self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid) -> Ints:
         """Rows held at once of a map of which all channels are on chip, per number of bands."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
@@ -317,7 +317,7 @@ class SlicedGroups:
         low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
         return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
 
-    def passing_rows(self, computed: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> tuple[Ints, Ints]:
+    def passing_rows(self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid) -> tuple[Ints, Ints]:
         """(first row, first row not) that passes in every band of a map that is read slice by slice; no row is left out."""
         own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
         stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
@@ -327,7 +327,7 @@ class SlicedGroups:
         stop = np.where(grid.is_last, self.flow.maps[m].rows, stop)
         return np.minimum(start, grid.before(stop)), stop
 
-    def rings(self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, Made], grid: Grid) -> dict[int, Ints]:
+    def rings(self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, ComputedRows], grid: BandGrid) -> dict[int, Ints]:
         """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
         maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
         most_rows = {m: int(computed[i].stop.max()) for m, i in maker.items()}
@@ -345,17 +345,19 @@ class SlicedGroups:
                     ring_heights[m][band] = max(ring_heights[m][band], rows)
         return {m: rows for m, rows in ring_heights.items() if most_rows.get(m, 1)}
 
-    def orders(self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, Made], grid: Grid) -> Iterator[tuple[int, RowOrder]]:
+    def orders(
+        self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, ComputedRows], grid: BandGrid
+    ) -> Iterator[tuple[int, RowOrder]]:
         """(which number of bands, how a slice runs) for every band of each of them."""
         passing = {r.operand.map: self.passing_rows(computed, reads, r.operand.map, grid) for r in reads if r.access == "slice"}
         for entry, which in enumerate(np.repeat(np.arange(len(grid.counts)), grid.counts).tolist()):
             rows = {i: (int(bands.start[entry]), int(bands.stop[entry])) for i, bands in computed.items()}
-            loads: dict[Source, Span] = {
+            loads: dict[SlicedSource, Span] = {
                 (m, "slice"): (int(start[entry]), int(stop[entry])) for m, (start, stop) in passing.items() if m not in segment.sliced_maps
             }
             yield which, self.order(mask, segment, reads, rows, loads)
 
-    def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[Source, Span]) -> RowOrder:
+    def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[SlicedSource, Span]) -> RowOrder:
         """How a slice runs in which operators make these rows, while these pass of what is loaded."""
         sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
         first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]

@@ -17,7 +17,7 @@ from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, withi
 # How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row;
 # all channels of one row, for the prologue.
 Access = Literal["rows", "slice", "part", "vector", "row"]
-Source = tuple[int, Access]  # a map that comes from DRAM as a slice runs
+SlicedSource = tuple[int, Access]  # a map that comes from DRAM as a slice runs
 
 
 class Reading(NamedTuple):
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     """Rows that are made or loaded."""
 
     op: int  # that makes them; -1: they are loaded
-    source: Source | None
+    source: SlicedSource | None
     row: int  # the first one
     height: int = 1  # how many there are
 
@@ -50,7 +50,7 @@ class RowOrder:
         readings: Sequence[Reading],
         maker: Mapping[int, int],
         rows: Mapping[int, Span],
-        loads: Mapping[Source, Span],
+        loads: Mapping[SlicedSource, Span],
         sinks: Mapping[int, int],
         first: Container[int],
     ) -> None:
@@ -66,13 +66,13 @@ class RowOrder:
 
         `longest`: turns of a period that is looked for.
         """
-        keys: list[int | Source] = [*self.done, *self.loaded]
+        keys: list[int | SlicedSource] = [*self.done, *self.loaded]
         at = {key: k for k, key in enumerate(keys)}
         readings = list[StateRead]()
         for op, needs in self.needs.items():
             for reading in needs:
                 m, need = reading.operand.map, reading.operand.reads.need
-                source: Source = m, reading.access
+                source: SlicedSource = m, reading.access
                 if source in self.loaded:
                     readings.append(StateRead(at[op], at[source], within(need, self.loads[source][1])))
                 elif m in self.maker:
@@ -117,13 +117,13 @@ class RowOrder:
                 yield Event(i, None, here)
                 self.done[i] = here + 1
 
-    def _load(self, source: Source, stop: int) -> Iterator[Event]:
+    def _load(self, source: SlicedSource, stop: int) -> Iterator[Event]:
         for row in range(self.loaded[source], stop):
             yield Event(-1, source, row)
             self.loaded[source] = row + 1
 
 
-def in_step(readings: Sequence[Reading], sources: Sequence[Source], rows: Span, most: int) -> Iterator[list[Event]]:
+def in_step(readings: Sequence[Reading], sources: Sequence[SlicedSource], rows: Span, most: int) -> Iterator[list[Event]]:
     """A slice of one band whose operators all read the rows that they make: so many rows at a time, operator by operator."""
     ops = dict.fromkeys(reading.op for reading in readings)
     for start in range(*rows, most):

@@ -14,11 +14,11 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, get_args
 
 from lfopt.ir import Again, Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
-from lfopt.planning.banding import Grid
+from lfopt.planning.banding import BandGrid
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
-from lfopt.planning.sliced import SlicedGroups, Way
-from lfopt.planning.sliced_rows import Access, Event, Source, in_step
+from lfopt.planning.sliced import SlicedGroups, SlicedOption
+from lfopt.planning.sliced_rows import Access, Event, SlicedSource, in_step
 from lfopt.planning.streaming import with_rows
 from lfopt.planning.turns import in_turn
 
@@ -35,21 +35,21 @@ class Slice(NamedTuple):
     passing_tail: bool  # whether its weights of the tail are loaded
 
 
-class Schedule:
+class SlicedScheduler:
     """Writes down the schedule of one group, with slices as wide as `segments` has them."""
 
-    def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, way: Way) -> None:
+    def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, way: SlicedOption) -> None:
         self.groups, self.segments, self.mask, self.way = groups, segments, mask, way
         self.flow, self.layout, self.segment = groups.flow, segments.layout, way.segment
         self.reads = groups.reads(mask, way.segment)
         self.weights = segments.weights(mask, way.segment)
-        grid = Grid((way.bands,))
+        grid = BandGrid((way.bands,))
         computed = groups.computed_rows(mask, way.segment, grid)
         self.rows = {i: [*zip(bands.start.tolist(), bands.stop.tolist(), bands.new.tolist(), strict=True)] for i, bands in computed.items()}
         outer = groups.outer(mask, way.segment, self.reads)
         self.of = {access: [m for m, how in outer if how == access] for access in get_args(Access)}
         self.held_rows = {m: int(groups.source_rows(mask, computed, self.reads, m, grid)[0]) for m in self.of["rows"]}
-        self.passing: dict[Source, list[Span]] = {}
+        self.passing: dict[SlicedSource, list[Span]] = {}
         for m in self.of["slice"]:
             start, stop = groups.passing_rows(computed, self.reads, m, grid)
             self.passing[m, "slice"] = [*zip(start.tolist(), stop.tolist(), strict=True)]
@@ -57,7 +57,7 @@ class Schedule:
         self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, way.segment, self.reads, computed, grid).items()}
         self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(way.segment), way.part)] if way.part else [(0, 0)]
         self.places: list[Place] = []
-        self.at: dict[Source, int] = {}  # places of maps
+        self.at: dict[SlicedSource, int] = {}  # places of maps
         self.constants: dict[str, int] = {}  # places of constants that stay
         self.results: dict[int, int] = {}  # places of results of the tail, or of the reduction
         self.sums = self.blocks = -1

@@ -17,7 +17,7 @@ from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits
 from lfopt.ops.footprint import footprint, footprints
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 
 T = TypeVar("T")
 Start = Literal["sliced", "full"]  # what contractions make that have no contraction before them in the group
@@ -34,7 +34,7 @@ class Streamed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SlicingFacts:
     """What is known of an operator whatever its group."""
 
     never: bool  # it cannot run in bands
@@ -48,7 +48,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Slicing:
     """A group with one of the two starts: what is sliced, and what it takes at the least. It only grows as operators of higher index join."""
 
     head: dict[int, int] = field(default_factory=dict[int, int])  # per sliced map: the contraction that its segment begins with
@@ -92,7 +92,7 @@ class OnDemand(Sequence[T]):
         return item
 
 
-class Slices:
+class SliceSizes:
     """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip.
 
     `wide`: contractions that sum over slices add one to all of their output channels at once, and may see a map of one row and column as a vector.
@@ -103,24 +103,24 @@ class Slices:
         self.hardware = hardware
         self.width = width  # channels
         self.wide = wide
-        self.layout = Layout(dataflow, hardware)
+        self.layout = BufferLayout(dataflow, hardware)
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._spans: dict[int, list[Span]] = {}
         self._by_slices: dict[tuple[int, int], bool] = {}
         self._blocks: dict[tuple[int, bool], int] = {}
         self._passes: dict[tuple[int, bool], int] = {}
         self._slice_bytes: dict[int, int] = {}
-        self._drafts: dict[int, tuple[Draft | None, Draft | None]] = {0: (Draft(), Draft())}
+        self._drafts: dict[int, tuple[Slicing | None, Slicing | None]] = {0: (Slicing(), Slicing())}
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
-    def draft(self, mask: int, start: Start) -> Draft:
+    def draft(self, mask: int, start: Start) -> Slicing:
         """The group with one start, with which it must be able to run in bands."""
         draft = self.drafts(mask)[STARTS.index(start)]
         assert draft is not None, f"group {self.dataflow.names(mask)} cannot run in bands"
         return draft
 
-    def drafts(self, mask: int) -> tuple[Draft | None, Draft | None]:
+    def drafts(self, mask: int) -> tuple[Slicing | None, Slicing | None]:
         """The group with either start; None where it, and every group that it is grown into, cannot run in bands."""
         missing: list[int] = []
         part = mask
@@ -137,7 +137,7 @@ class Slices:
             self._drafts[part] = drafts
         return drafts
 
-    def _grown(self, draft: Draft, mask: int, op: int, start: Start) -> Draft | None:
+    def _grown(self, draft: Slicing, mask: int, op: int, start: Start) -> Slicing | None:
         """With an operator added whose index is above all others."""
         flow, facts = self.dataflow, self.facts[op]
         inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
@@ -177,7 +177,7 @@ class Slices:
                 else:
                     full_bytes += added * self.row_bytes[m]
         held = draft.held | frozenset(facts.held) if facts.held else draft.held
-        return Draft(
+        return Slicing(
             head,
             segment,
             summing,
@@ -222,8 +222,8 @@ class Slices:
     # -- operators ---------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def facts(self) -> OnDemand[Facts]:
-        """Per operator. There is a `Slices` for every width that some group tries: the network has many operators, the group few."""
+    def facts(self) -> OnDemand[SlicingFacts]:
+        """Per operator. There is a `SliceSizes` for every width that some group tries: the network has many operators, the group few."""
         return OnDemand(len(self.dataflow), lambda op: self._facts(op, self.dataflow.least_rows[op], dense=self._dense[op]))
 
     @cached_property
@@ -242,7 +242,7 @@ class Slices:
             return False
         return [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
 
-    def _facts(self, op: int, least: int, *, dense: bool) -> Facts:
+    def _facts(self, op: int, least: int, *, dense: bool) -> SlicingFacts:
         flow, call = self.dataflow, self.dataflow.calls[op]
         never = (
             flow.specs[op] is OPAQUE
@@ -257,7 +257,7 @@ class Slices:
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
         held = [(o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]]
-        return Facts(
+        return SlicingFacts(
             never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least > 0, least if dense else 0, tuple(held)
         )
 

@@ -17,7 +17,7 @@ from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
 from lfopt.planning.addresses import Life, allocate
-from lfopt.planning.streaming import Layout, row_span
+from lfopt.planning.streaming import BufferLayout, row_span
 
 
 class Lot(NamedTuple):
@@ -27,7 +27,7 @@ class Lot(NamedTuple):
     places: tuple[tuple[int, int], ...]  # (index, bytes from the start of the lot)
 
 
-class Stage(NamedTuple):
+class ChainStage(NamedTuple):
     """Places and steps of a stage, and what lies where, but for addresses."""
 
     mask: int
@@ -41,11 +41,11 @@ class Stage(NamedTuple):
     macs: Fraction  # multiply-accumulates
 
 
-class Rewriting:
+class StageBuilder:
     """Makes a stage of what a mode has written down. `enter`, `leave`: maps on chip before and after."""
 
     def __init__(
-        self, layout: Layout, mask: int, scheduled: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]
+        self, layout: BufferLayout, mask: int, scheduled: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]
     ) -> None:
         self.layout, self.flow, self.mask = layout, layout.flow, mask
         self.old, nodes = scheduled
@@ -94,7 +94,7 @@ class Rewriting:
 
     # -- lives -------------------------------------------------------------------------------------------------------------------------------
 
-    def stage(self) -> Stage:
+    def stage(self) -> ChainStage:
         """The stage."""
         spans = self._spans()
         every = sorted(set(range(len(self.places))) - set(self.held.values()))
@@ -105,7 +105,7 @@ class Rewriting:
             together = self._together(here, len(self.nodes))
             lots += apart if not together or allocate([lot.life for lot in apart])[1] <= together[0].life.bytes else together
         used = {m: spans[k] for m, k in self.held.items() if k in spans}
-        return Stage(
+        return ChainStage(
             self.mask,
             tuple(self.places),
             self.nodes,

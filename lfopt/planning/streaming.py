@@ -38,7 +38,7 @@ from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, withi
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
 
 
-class Entry(NamedTuple):
+class AllocationRequest(NamedTuple):
     """A place whose address does not stand yet."""
 
     name: str
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DramSource:
     """Something in DRAM that a group reads: a map, or a view of it as the reader sees it where that makes a difference."""
 
     name: str
@@ -65,11 +65,11 @@ class Operand:
 
     op: int
     input: int
-    source: Source
+    source: DramSource
     reads: RowReads
 
 
-class Layout:
+class BufferLayout:
     """Sizes of things on one chip: places and transfers of boxes."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
@@ -86,7 +86,7 @@ class Layout:
         """What the place of an operator's partial results is called, where several operators have such places."""
         return self.place_name(f"sums of {self.flow.operators[op].name}")
 
-    def stack(self, entries: Sequence[Entry]) -> tuple[Place, ...]:
+    def stack(self, entries: Sequence[AllocationRequest]) -> tuple[Place, ...]:
         """Places one after the other, from address 0 of the buffer that each lies in."""
         places, ends = list[Place](), dict.fromkeys(self.hardware.stores, 0)
         for name, purpose, slots, slot_bytes in entries:
@@ -95,7 +95,7 @@ class Layout:
             ends[store] = places[-1].end
         return tuple(places)
 
-    def need(self, entries: Sequence[Entry]) -> int:
+    def need(self, entries: Sequence[AllocationRequest]) -> int:
         """F_beta of such places."""
         weights = sum(slots * slot_bytes for _, purpose, slots, slot_bytes in entries if purpose == "weight")
         return self.hardware.buffer_need(sum(slots * slot_bytes for _, _, slots, slot_bytes in entries) - weights, weights)
@@ -200,10 +200,10 @@ def with_rows(box: Box, rows: Span) -> Box:
     return box if axis is None else cut(box, axis, rows)
 
 
-class Group:
+class StreamedGroup:
     """What a group reads and makes, and the order of the line-buffer schedule."""
 
-    def __init__(self, layout: Layout, mask: int, rings: dict[int, int]) -> None:
+    def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int]) -> None:
         self.layout = layout
         self.flow = flow = layout.flow
         self.mask = mask
@@ -238,23 +238,23 @@ class Group:
                 root = flow.maps[operand.map]
                 seen = flow.graph.tensors[flow.calls[i].inputs[operand.input]]
                 if not as_seen or seen.shape == root.shape:
-                    operands.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
+                    operands.append(Operand(i, operand.input, DramSource(root.name, operand.map, root, rows_kept=True), operand.reads))
                     continue
                 kept = keeps_rows(root.shape, seen.shape)
                 if not kept and self.layout.padded(root):
                     reads = all_rows(root.rows, flow.heights[i])
-                    operands.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True, entire=True), reads))
+                    operands.append(Operand(i, operand.input, DramSource(root.name, operand.map, root, rows_kept=True, entire=True), reads))
                     continue
                 if kept:
-                    operands.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, rows_kept=True), operand.reads))
+                    operands.append(Operand(i, operand.input, DramSource(seen.name, operand.map, seen, rows_kept=True), operand.reads))
                     continue
                 part, index = flow.calls[i].part_of(operand.input)
                 reads, alone = row_of(part).reads(part, index), readers[seen.name] == 1
-                source = Source(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
+                source = DramSource(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
                 operands.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
         return operands
 
-    def ring(self, source: Source) -> int:
+    def ring(self, source: DramSource) -> int:
         """Rows of an external map held at once."""
         return self.rings[source.map] if source.rows_kept else source.ring
 
@@ -269,7 +269,7 @@ class Walk:
 
     def __init__(
         self,
-        group: Group,
+        group: StreamedGroup,
         operands: Sequence[Operand],
         boxes: dict[str, Box],
         frame: Box | None,
@@ -398,22 +398,22 @@ class Walk:
 
 
 def line_buffer_schedule(
-    layout: Layout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
+    layout: BufferLayout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
     """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands.
 
     Raises Unwritten beyond the limit.
     """
-    group = Group(layout, mask, rings)
+    group = StreamedGroup(layout, mask, rings)
     flow = group.flow
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
     operands = group.operands(as_seen=False)
-    entries = [Entry(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
+    entries = [AllocationRequest(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
     touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.computed if rings[m])])
-    entries += [Entry(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
+    entries += [AllocationRequest(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
     lines = lines or Lines.plain(flow)
     for i in bits(mask & lines.running):
-        entries.append(Entry(layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
+        entries.append(AllocationRequest(layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
     places = layout.stack(entries)
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}

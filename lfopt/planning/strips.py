@@ -26,7 +26,7 @@ from lfopt.ops import OPAQUE, RowReads, bits
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import LONGEST_PERIOD, Entry, Group, Layout, Walk
+from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk
 
 MOST_STRIPS = 64
 KEPT = 1 << 14  # groups whose strips are remembered
@@ -35,7 +35,7 @@ ROUNDING = 1e-9  # of multiply-accumulates, which are counted in floating point
 Ints = np.ndarray  # int64
 
 
-class Taps(NamedTuple):
+class ColumnLookup(NamedTuple):
     """Columns of an operand, looked up for many cuts at once."""
 
     map: int
@@ -44,7 +44,7 @@ class Taps(NamedTuple):
     holes: bool  # whether some columns of the results need nothing of it
 
 
-class Choice(NamedTuple):
+class StripPartition(NamedTuple):
     """One way to cut a group into strips."""
 
     columns: int  # of each strip of the narrowest result
@@ -69,15 +69,15 @@ class Cuts:
         return [(int(self.low[m][b]), int(self.high[m][c])) for b, c in pairwise(at)]
 
 
-class Strips:
+class StripGroups:
     """Groups of one dataflow in strips, on one chip with whatever buffer. `recompute`: multiply-accumulates over those of a group's operators."""
 
     def __init__(self, groups: Groups, recompute: float) -> None:
         self.groups, self.recompute = groups, recompute
-        self._choices: dict[int, tuple[Choice, ...]] = {}
+        self._choices: dict[int, tuple[StripPartition, ...]] = {}
 
     @cached_property
-    def taps(self) -> list[tuple[Taps, ...] | None]:
+    def taps(self) -> list[tuple[ColumnLookup, ...] | None]:
         """Per operator: columns that it reads of each of its maps; None where it cannot run in strips."""
         return [self._taps(op) for op in range(len(self.groups.dataflow))]
 
@@ -86,9 +86,9 @@ class Strips:
         """Mask of the operators that can run in strips."""
         return sum(1 << op for op, taps in enumerate(self.taps) if taps is not None)
 
-    def _taps(self, op: int) -> tuple[Taps, ...] | None:
+    def _taps(self, op: int) -> tuple[ColumnLookup, ...] | None:
         flow = self.groups.dataflow
-        call, per_operand = flow.calls[op], list[Taps]()
+        call, per_operand = flow.calls[op], list[ColumnLookup]()
         if flow.specs[op] is OPAQUE or flow.running >> op & 1 or any(w.gathered for w in flow.weights[op]):
             return None
         if not all(flow.maps[m].elements for m in (*flow.results[op], *(o.map for o in flow.operands[op]))):
@@ -151,7 +151,7 @@ class Strips:
 
     # -- choices -----------------------------------------------------------------------------------------------------------------------------
 
-    def choices(self, mask: int) -> tuple[Choice, ...]:
+    def choices(self, mask: int) -> tuple[StripPartition, ...]:
         """All ways to cut the group into strips, those with the fewest bytes first; of equals, with the fewest strips."""
         if mask not in self._choices:
             if len(self._choices) >= KEPT:
@@ -161,15 +161,15 @@ class Strips:
             self._choices[mask] = tuple(sorted(priced, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)))
         return self._choices[mask]
 
-    def cheapest(self, mask: int, beta: int) -> Choice | None:
+    def cheapest(self, mask: int, beta: int) -> StripPartition | None:
         """The one that moves the fewest bytes and fits; None if none does."""
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < beta), None)
 
-    def least(self, mask: int) -> Choice | None:
+    def least(self, mask: int) -> StripPartition | None:
         """The one that takes the least buffer."""
         return min(self.choices(mask), key=lambda choice: choice.buffer_bytes, default=None)
 
-    def _priced(self, mask: int, cuts: Cuts) -> list[Choice]:
+    def _priced(self, mask: int, cuts: Cuts) -> list[StripPartition]:
         flow, groups, hardware = self.groups.dataflow, self.groups, self.groups.hardware
         rings = groups.line_buffers.ring_rows(mask)
         widths = _widths(cuts.count, min(n for m in cuts.low if (n := column_count(flow.maps[m].shape)) > 1))
@@ -205,23 +205,25 @@ class Strips:
             macs += flow.macs[i] * times
         valid &= macs <= groups.most_macs(mask, self.recompute) * (1 + ROUNDING)
         figures = zip(widths, at, held.tolist(), read.tolist(), written.tolist(), valid, strict=True)
-        return [Choice(n, len(bounds) - 1, *sizes) for n, bounds, *sizes, fits in figures if fits]
+        return [StripPartition(n, len(bounds) - 1, *sizes) for n, bounds, *sizes, fits in figures if fits]
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def places(self, mask: int, choice: Choice) -> list[Entry]:
+    def places(self, mask: int, choice: StripPartition) -> list[AllocationRequest]:
         """What the group takes on chip."""
         flow, groups = self.groups.dataflow, self.groups
         cuts = self._required(mask)
         at = strip_cuts(cuts.count, choice.columns)
-        layout = Layout(flow, groups.hardware)
+        layout = BufferLayout(flow, groups.hardware)
         rings = groups.line_buffers.ring_rows(mask)
-        group = Group(layout, mask, rings)
-        entries = [Entry(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()]
+        group = StreamedGroup(layout, mask, rings)
+        entries = [
+            AllocationRequest(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()
+        ]
         touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.computed if rings[m])])
         for m in touched:
             widest = max(stop - first for first, stop in cuts.spans(m, at))
-            entries.append(Entry(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
+            entries.append(AllocationRequest(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
         return entries
 
     def _required(self, mask: int) -> Cuts:
@@ -229,11 +231,11 @@ class Strips:
         assert cuts is not None, "mode strips means that results have columns"
         return cuts
 
-    def schedule(self, mask: int, choice: Choice, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, mask: int, choice: StripPartition, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps. Raises Unwritten beyond the limit."""
         flow, groups = self.groups.dataflow, self.groups
-        layout, rings = Layout(flow, groups.hardware), groups.line_buffers.ring_rows(mask)
-        group, cuts = Group(layout, mask, rings), self._required(mask)
+        layout, rings = BufferLayout(flow, groups.hardware), groups.line_buffers.ring_rows(mask)
+        group, cuts = StreamedGroup(layout, mask, rings), self._required(mask)
         operands = group.operands(as_seen=False)
         places = layout.stack(self.places(mask, choice))
         at = {place.name: k for k, place in enumerate(places)}
@@ -245,7 +247,7 @@ class Strips:
         def steps(k: int) -> tuple[Node, ...]:
             computed, stored = parts[k]
             boxes = {o.source.name: computed[o.source.map] for o in operands}
-            walk = _Walk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
+            walk = _StripWalk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
             walk.parts, walk.stored = computed, stored
             return fold([*limit.allowed(walk.turns())], LONGEST_PERIOD)
 
@@ -259,7 +261,7 @@ class Strips:
         return places, tuple(nodes)
 
 
-class _Walk(Walk):
+class _StripWalk(Walk):
     """The walk over one strip."""
 
     parts: dict[int, Box]  # per map: what the strip has of it
@@ -292,8 +294,8 @@ def _widths(count: int, narrowest: int) -> list[int]:
     return sorted((n for n in widths if n < count), reverse=True)
 
 
-def _lookup(m: int, reads: RowReads) -> Taps:
-    return Taps(m, np.array(reads.keep, np.int64), np.array((0, *reads.need), np.int64), -1 in reads.last)
+def _lookup(m: int, reads: RowReads) -> ColumnLookup:
+    return ColumnLookup(m, np.array(reads.keep, np.int64), np.array((0, *reads.need), np.int64), -1 in reads.last)
 
 
 def _covering(low: Ints, high: Ints, columns: int) -> tuple[Ints, Ints]:
@@ -312,7 +314,7 @@ def _padded(sizes: Ints, align: int) -> Ints:
 _Parts = tuple[dict[int, Box], dict[int, Box]]  # per map: what a strip has of it, what it stores
 
 
-def _parts(group: Group, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
+def _parts(group: StreamedGroup, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
     """Per strip."""
     maps = [tensor.shape for tensor in group.flow.maps]
 

@@ -24,13 +24,13 @@ from math import ceil
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
-from lfopt.planning.contraction_bands import Bands
-from lfopt.planning.contractions import UNREACHED, Grid, Slices, powers
+from lfopt.planning.contraction_bands import ContractionBands
+from lfopt.planning.contractions import UNREACHED, ContractionSlices, TileExtents, powers
 from lfopt.planning.folds import Folds
 from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Layout
-from lfopt.planning.work import CHANNELS, Work
+from lfopt.planning.streaming import BufferLayout
+from lfopt.planning.work import CHANNELS, TilingRegion
 
 MOST_STRIPS = 1 << 20
 
@@ -48,7 +48,7 @@ class Tile:
     rows: int = 0  # output rows in a band, tile or block
     inputs: int = 0  # input channels in a slice, input rows in a band that is folded
     finish: int = 0  # rows of a tile that the last slice finishes at a time
-    width: int | None = None  # see `Work`
+    width: int | None = None  # see `TilingRegion`
 
 
 class Tiles:
@@ -56,14 +56,15 @@ class Tiles:
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rings: Callable[[int], dict[int, int]]) -> None:
         self.flow, self.rings = flow, rings
-        self.layout = Layout(flow, hardware)
+        self.layout = BufferLayout(flow, hardware)
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
 
     def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
         """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of beta bytes (strictly).
 
-        `width`: see `Work`. Blocks as narrow as the chip can have move the fewest bytes; wider ones may fill a MAC array better, or need fewer turns.
+        `width`: see `TilingRegion`. Blocks as narrow as the chip can have move the fewest bytes; wider ones may fill a MAC array better,
+        or need fewer turns.
         """
         if mask not in self._keys:
             self._keys[mask] = signature(self.flow, mask)
@@ -75,12 +76,12 @@ class Tiles:
             self._known[key] = beta, tile
         return tile
 
-    def work(self, mask: int, width: int | None = None) -> Work:
+    def work(self, mask: int, width: int | None = None) -> TilingRegion:
         """What a tiling of the group goes by."""
-        return Work(self.layout, mask, self.rings(mask), width)
+        return TilingRegion(self.layout, mask, self.rings(mask), width)
 
     @staticmethod
-    def _best(work: Work, beta: int) -> Tile:
+    def _best(work: TilingRegion, beta: int) -> Tile:
         best: Tile | None = None
         for choices in _kinds(work):
             for tile in choices(work, beta, best):
@@ -101,10 +102,10 @@ def _order(tile: Tile) -> tuple[int, int]:
 # -- choices ---------------------------------------------------------------------------------------------------------------------------------
 
 
-Choices = Callable[[Work, int, Tile | None], Iterator[Tile]]  # (work, buffer bytes, best so far) -> tilings that may be better
+Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]  # (work, buffer bytes, best so far) -> tilings that may be better
 
 
-def _kinds(work: Work) -> Sequence[Choices]:
+def _kinds(work: TilingRegion) -> Sequence[Choices]:
     if not work.uniform:
         return ()
     if not work.contracts:
@@ -112,20 +113,20 @@ def _kinds(work: Work) -> Sequence[Choices]:
     return (partial(_on_strips, least=1, most=1), _slices, partial(_on_strips, least=2, most=MOST_STRIPS))
 
 
-def _axes(work: Work) -> list[int]:
+def _axes(work: TilingRegion) -> list[int]:
     rank = len(work.shape)
     channels = [1] if rank > 2 else []
     order = dict.fromkeys([*channels, *reversed(range(rank))])
     return [axis for axis in order if axis != row_axis(work.shape) and work.shape[axis] > work.grain(axis)]
 
 
-def _split(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _split(work: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Frames of an operator that is no contraction, along one axis."""
     for axis in _axes(work):
         yield from _evenly(work, beta, (), axis, best)
 
 
-def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _split_twice(work: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """The same along two axes, where one is not enough or moves more. To cut a frame once more never moves less."""
     axes = _axes(work)
     for outer in axes:
@@ -137,7 +138,7 @@ def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
                 yield tile
 
 
-def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
+def _evenly(work: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
     """Blocks of every size that fit. What an operator reads for a block may be read for others too, so the largest is not always the best."""
     for size in work.sizes(axis):
         if others and best is not None and work.cost(work.frames(((axis, size),)))[0].total >= best.dram.total:
@@ -155,7 +156,7 @@ def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: in
             best = tile if best is None or _order(tile) < _order(best) else best
 
 
-def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _folds(work: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Bands of the rows that are folded, as high as fit. What moves does not depend on their height."""
     if not work.folds:
         return
@@ -170,7 +171,7 @@ def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
             best = tile if best is None or _order(tile) < _order(best) else best
 
 
-def _ever_finer(work: Work) -> Iterator[list[tuple[tuple[int, int], ...]]]:
+def _ever_finer(work: TilingRegion) -> Iterator[list[tuple[tuple[int, int], ...]]]:
     """Blocks of a reduction's result: all of it; cut along one axis, from large to small; cut so along one more, finely along the others."""
     yield [()]
     axes = [axis for axis, _ in _finest(work)]
@@ -181,7 +182,7 @@ def _ever_finer(work: Work) -> Iterator[list[tuple[tuple[int, int], ...]]]:
                 yield [(*finest, (axis, size)) for size in work.sizes(axis)[1:]]
 
 
-def _finest(work: Work) -> tuple[tuple[int, int], ...]:
+def _finest(work: TilingRegion) -> tuple[tuple[int, int], ...]:
     """A reduction's result cut as finely as can be."""
     axes = _axes(work)
     return tuple(
@@ -189,7 +190,7 @@ def _finest(work: Work) -> tuple[tuple[int, int], ...]:
     )
 
 
-def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
+def _on_strips(work: TilingRegion, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
     """A contraction in blocks of output channels or in bands of rows, on column strips."""
     width = work.columns.rows_out if work.columns else 1
     for strips in (count for count in powers(width) if least <= count <= most):
@@ -202,7 +203,9 @@ def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: in
             yield tile
 
 
-def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None) -> Iterator[Tile]:
+def _largest(
+    work: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None
+) -> Iterator[Tile]:
     """The largest blocks that fit; where rows or blocks of constants are padded, whichever of them moves least."""
 
     def blocks(size: int) -> tuple[tuple[int, int], ...]:
@@ -226,11 +229,11 @@ def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: i
                 return
 
 
-def _bands(work: Work, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None) -> Iterator[Tile]:
+def _bands(work: TilingRegion, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None) -> Iterator[Tile]:
     """The highest bands that fit, evened out."""
     if not work.rows_apart:
         return
-    bands = Bands(work, columns)
+    bands = ContractionBands(work, columns)
     height = bands.height
     if best is not None and work.once.total + (bands.passes(height) - 1) * bands.weight_bytes >= best.dram.total:
         return
@@ -244,11 +247,11 @@ def _bands(work: Work, beta: int, columns: tuple[tuple[int, int], ...], best: Ti
     yield Tile("bands", bands.dram(rows), bands.need(rows), passes * len(bands.blocks), passes, columns, rows)
 
 
-def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _slices(work: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Tiles whose partial sums stay on chip: of every shape that may move less, the highest that fit."""
     if not work.rows_apart:
         return
-    slices, once = Slices(work), work.once
+    slices, once = ContractionSlices(work), work.once
     for shape in slices.shapes():
         spare = UNREACHED if best is None else best.dram.total - once.total
         if slices.least_again(shape, beta, spare) >= spare:
@@ -268,15 +271,15 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
                 yield best
 
 
-def _slice_tile(slices: Slices, grid: Grid) -> Tile:
+def _slice_tile(slices: ContractionSlices, grid: TileExtents) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
     turns, passes = slices.turns(grid), slices.passes(grid)
     return Tile("slices", slices.dram(grid), slices.need(grid), turns, passes, blocks, grid.rows, grid.inputs, grid.finish)
 
 
-def _widened(slices: Slices, grid: Grid, tile: Tile, beta: int) -> Tile:
+def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int) -> Tile:
     """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer turns."""
-    most = Grid(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out)
+    most = TileExtents(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out)
     for name in ("inputs", "columns", "channels", "rows", "finish"):
         while (extent := getattr(grid, name)) < getattr(most, name):
             larger = replace(grid, **{name: min(2 * extent, getattr(most, name))})
@@ -288,16 +291,16 @@ def _widened(slices: Slices, grid: Grid, tile: Tile, beta: int) -> Tile:
     return tile
 
 
-def _nothing(work: Work, beta: int) -> Tile:
+def _nothing(work: TilingRegion, beta: int) -> Tile:
     """No tiling fits. Bytes are the most of any finest cut, so that a larger buffer never costs more."""
     choices = [work.once]
     if work.uniform and work.contracts:
         strips: list[tuple[tuple[int, int], ...]] = [(), ((len(work.shape) - 1, 1),)] if work.columns else [()]
         choices += [work.cost(work.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
         if work.rows_apart:
-            slices = Slices(work)
-            choices.append(slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth), 1)))
-            choices += [Bands(work, columns).dram(1) for columns in strips]
+            slices = ContractionSlices(work)
+            choices.append(slices.dram(TileExtents(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth), 1)))
+            choices += [ContractionBands(work, columns).dram(1) for columns in strips]
     elif work.uniform:
         axes = _axes(work)
         cuts = [*(((axis, 1),) for axis in axes), *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer)]
@@ -306,17 +309,17 @@ def _nothing(work: Work, beta: int) -> Tile:
     return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
 
-def schedule(work: Work, tile: Tile, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+def schedule(work: TilingRegion, tile: Tile, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
     """Places and steps of a tiling. Raises Unwritten beyond the limit."""
     limit = limit or Limit()
     if tile.kind == "frames":
         return Frames(work.layout, work.mask, work.rings, work.frames(tile.blocks)).schedule(limit)
     if tile.kind == "bands":
-        return Bands(work, tile.blocks).schedule(tile.rows, limit)
+        return ContractionBands(work, tile.blocks).schedule(tile.rows, limit)
     if tile.kind == "folds":
         return Folds(work).schedule(tile.blocks, tile.inputs, limit)
     (_, channels), (_, columns) = tile.blocks
-    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs, tile.finish), limit)
+    return ContractionSlices(work).schedule(TileExtents(tile.rows, columns, channels, tile.inputs, tile.finish), limit)
 
 
 def signature(flow: Dataflow, mask: int) -> object:

@@ -13,20 +13,20 @@ from lfopt.ops import Call, Family, RowReads, Tiling, row_of
 from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
 from lfopt.planning.frames import Frames
-from lfopt.planning.streaming import Group, Layout
+from lfopt.planning.streaming import BufferLayout, StreamedGroup
 
 CHANNELS = -100  # stands for the output channels of a contraction, group by group: see `channel_blocks`
 
 
-class Work:
+class TilingRegion:
     """An operator with its epilogue: what it reads and makes, and the axes along which it can be cut."""
 
-    def __init__(self, layout: Layout, mask: int, rings: dict[int, int], width: int | None = None) -> None:
+    def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int], width: int | None = None) -> None:
         """`width`: of the blocks between which channels are cut, a multiple of `channel_align`; None: that."""
         self.layout, self.mask, self.rings = layout, mask, rings
         self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
-        self.group = Group(layout, mask, rings)
+        self.group = StreamedGroup(layout, mask, rings)
         self.head = (mask & -mask).bit_length() - 1
         self.call = flow.calls[self.head]
         self.shape = self.call.result
@@ -125,8 +125,8 @@ class Work:
         return Frames(self._in_bits, self.mask, self.rings, frames).cost()[0].total // 8
 
     @cached_property
-    def _in_bits(self) -> Layout:
-        return Layout(self.flow, self.layout.hardware.in_bits)
+    def _in_bits(self) -> BufferLayout:
+        return BufferLayout(self.flow, self.layout.hardware.in_bits)
 
 
 def meet(a: Box, b: Box) -> Box:

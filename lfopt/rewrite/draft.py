@@ -23,7 +23,7 @@ BOOLEAN = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf".
 MAX_FOLDED = 1 << 26  # elements of a constant that is worked out
 
 
-class CannotBuild(ValueError):
+class ReplacementError(ValueError):
     """Why a replacement does not fit in the pattern's place."""
 
 
@@ -42,7 +42,7 @@ class Draft:
         self._dtype = self._type_of_numbers()
 
     def build(self, term: Term) -> str:
-        """Name of the tensor that holds the value of a term. Raises CannotBuild."""
+        """Name of the tensor that holds the value of a term. Raises ReplacementError."""
         if isinstance(term, Variable):
             return self.match.tensors[term.name]
         if isinstance(term, Number):
@@ -55,7 +55,7 @@ class Draft:
             return self.operator(term.kind, operands, attributes)
         settings = self.match.settings[term.label]
         if settings.rank not in (None, len(self.tensor(operands[0]).shape)):
-            raise CannotBuild(f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank {len(self.tensor(operands[0]).shape)}")
+            raise ReplacementError(f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank {len(self.tensor(operands[0]).shape)}")
         return self.operator(term.kind, [*operands, *settings.inputs], dict(settings.attributes))
 
     def combine(self, kind: str, leaves: Sequence[str]) -> str:
@@ -126,7 +126,7 @@ def folded(board: Board, operator: Operator, result: Tensor) -> np.ndarray | Non
 
 
 def infer(operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]) -> tuple[tuple[int, ...], str]:
-    """Shape and type of an operator's result. Raises CannotBuild where there is none."""
+    """Shape and type of an operator's result. Raises ReplacementError where there is none."""
     given = [tensor for tensor in inputs if tensor is not None]
     if spec(operator.kind).elementwise:
         dtype = "bool" if operator.kind in BOOLEAN else given[1 if operator.kind == "Where" else 0].dtype
@@ -134,7 +134,7 @@ def infer(operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[
         try:
             return np.broadcast_shapes(*(t.shape for i, t in enumerate(inputs) if t is not None and i not in parameters)), dtype
         except ValueError as error:
-            raise CannotBuild(f"{operator.kind}: {error}") from None
+            raise ReplacementError(f"{operator.kind}: {error}") from None
     return _inferred_by_onnx(operator, given, value)
 
 
@@ -147,9 +147,9 @@ def _inferred_by_onnx(operator: Operator, given: Sequence[Tensor], value: Callab
         inferred = onnx.shape_inference.infer_node_outputs(onnx.defs.get_schema(operator.kind), node, types, data)
         result = inferred[operator.outputs[0]].tensor_type
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, KeyError) as error:
-        raise CannotBuild(f"{operator.kind}: {str(error).splitlines()[0]}") from None
+        raise ReplacementError(f"{operator.kind}: {str(error).splitlines()[0]}") from None
     if not result.HasField("shape") or not all(dim.HasField("dim_value") for dim in result.shape.dim):
-        raise CannotBuild(f"{operator.kind}: its shape is not known")
+        raise ReplacementError(f"{operator.kind}: its shape is not known")
     return tuple(dim.dim_value for dim in result.shape.dim), onnx.helper.tensor_dtype_to_np_dtype(result.elem_type).name
 
 

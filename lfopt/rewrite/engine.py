@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lfopt.ir import Operator
 from lfopt.rewrite.board import Board
-from lfopt.rewrite.draft import CannotBuild, Draft, folded
+from lfopt.rewrite.draft import Draft, ReplacementError, folded
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.flops import HARDNESS, flops
 from lfopt.rewrite.guards import is_match, refusal
@@ -166,7 +166,7 @@ class Engine:
         draft = Draft(board, operator, match)
         try:
             result = _built(draft, rule.replacement, operator.kind, match.rest)
-        except CannotBuild as error:
+        except ReplacementError as error:
             self.log.refuse(rule.name, operator.name, str(error))
             return
         built, wanted = draft.tensor(result), board.tensors[operator.outputs[0]]

@@ -9,7 +9,7 @@ from lfopt.ops import Tiling, spec
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.match import LARGE
-from lfopt.rewrite.rule import Match, Settings
+from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import MIRRORED, Condition
 
 Reason = str | None  # None: it holds
@@ -136,7 +136,7 @@ def _uniform(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
     return None if all(padded[axis] == 1 for axis in axes) else f"{k} changes along the axes that are folded"
 
 
-def _folded_axes(settings: Settings) -> frozenset[int] | None:
+def _folded_axes(settings: OperatorSettings) -> frozenset[int] | None:
     if settings.kind in ("Softmax", "LogSoftmax") and settings.rank is not None:
         axis = settings.attributes.get("axis", -1)
         return frozenset([axis % settings.rank]) if isinstance(axis, int) else None

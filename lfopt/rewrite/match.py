@@ -17,7 +17,7 @@ from lfopt.ir import Attribute, Operator
 from lfopt.ops import Family, spec
 from lfopt.ops.parameters import reduced_axes
 from lfopt.rewrite.board import Board, signature
-from lfopt.rewrite.rule import Match, Settings
+from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import Apply, Derived, Number, Term, Variable
 
 ASSOCIATIVE = frozenset("Add Mul Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split())  # and commutative
@@ -96,17 +96,17 @@ def flattened(term: Apply) -> tuple[Term, ...]:
     )
 
 
-def settings_of(board: Board, operator: Operator, operands: int) -> Settings:
+def settings_of(board: Board, operator: Operator, operands: int) -> OperatorSettings:
     """What an operator is told besides its first operands."""
     call, given = board.call(operator), operator.inputs[operands:]
     if spec(operator.kind).family is Family.REDUCTION:
         axes, keeps = reduced_axes(call), bool(call.attribute("keepdims", 1))
         key = (axes, keeps) if axes is not None else object()
-        return Settings(operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps)
+        return OperatorSettings(operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps)
     values = tuple(name if (value := board.constants.get(name)) is None else (value.shape, value.tobytes()) for name in given)
     key = (signature(operator.kind, (), operator.attributes)[1:], values)
     rank = None if spec(operator.kind).elementwise else len(call.shape(0))
-    return Settings(operator.kind, operator.attributes, given, key, rank)
+    return OperatorSettings(operator.kind, operator.attributes, given, key, rank)
 
 
 def _term(board: Board, term: Term, tensor: str, partial: Match) -> Iterator[Match]:

@@ -53,9 +53,9 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, Tiling
 from lfopt.ops.attention import in_parts
 from lfopt.ops.recognise import Attentions, attentions_of
-from lfopt.ops.stages import Stage, stage_steps, stages
+from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.windows import windows
-from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
+from lfopt.planning.commands import ContractionLoops, bands, contraction, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.model.dram import access
 from simulator.model.queues import Command
@@ -104,7 +104,7 @@ class Engines:
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
     _commands: dict[object, Command] = field(default_factory=dict[object, Command])
-    _stages: dict[tuple[str, ...], tuple[Stage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[Stage, ...]])
+    _stages: dict[tuple[str, ...], tuple[TableStage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[TableStage, ...]])
     _attentions: Attentions = field(init=False)
     _kept: dict[tuple[int, Span, Span], Met] = field(default_factory=dict[tuple[int, Span, Span], Met])
 
@@ -238,7 +238,7 @@ class Engines:
         banks = self.hardware.window_columns
         return Fraction(gcd(idle, banks), banks) if idle > 0 and idle % banks else Fraction(0)
 
-    def _depthwise(self, call: Call, step: Compute, c: Contraction, kept: Met | None) -> tuple[int, int, int]:
+    def _depthwise(self, call: Call, step: Compute, c: ContractionLoops, kept: Met | None) -> tuple[int, int, int]:
         """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the first pass, cycles after the last pass).
 
         While neighbouring pixels grow, the banks of the accumulators that they lie in are not drained.

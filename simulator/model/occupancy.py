@@ -18,7 +18,7 @@ from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Ste
 from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
-from lfopt.ops.recognise import Found, attentions_of
+from lfopt.ops.recognise import RecognisedAttention, attentions_of
 from lfopt.ops.windows import read_span
 
 MATRIX = 2  # rank of weights that do not depend on the batch
@@ -274,7 +274,7 @@ class _Walk:
                     self.place_of[m] = place
                     self._write(place, range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1), now)
 
-    def _attend(self, attention: Found, step: Compute, by: Move, now: int) -> None:
+    def _attend(self, attention: RecognisedAttention, step: Compute, by: Move, now: int) -> None:
         """One block of keys of an attention: everything that lies here of what it reads, the sums, and at last the result."""
         names = {*attention.call.operator.inputs}
         for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():

@@ -19,7 +19,7 @@ from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
 from lfopt.planning.drafts import executable
-from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated import GatedChoice, Sizes
 from lfopt.planning.gated_choices import Choices
 from lfopt.planning.modes.gated import Gated
 from simulator.interpreter.execute import execute
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     plan: Plan
     group: PlannedGroup
     choices: Choices
-    choice: Choice
+    choice: GatedChoice
 
     @property
     def sizes(self) -> Sizes:
@@ -283,7 +283,7 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
 
 def test_more_buffer_keeps_more_and_never_moves_more() -> None:
     for found in cases(range(20)):
-        before: Choice | None = None
+        before: GatedChoice | None = None
         for beta in range(found.choices.least + 1, found.choices.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
             choice = found.choices.cheapest(beta)
             assert choice is not None

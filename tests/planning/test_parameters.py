@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, Node, Operator, Plan, Quantization, Tensor, Transfer, Use, dram_bytes
+from lfopt.ir import BufferUse, Cost, DoesNotFit, Graph, Hardware, Node, Operator, Plan, Quantization, Tensor, Transfer, dram_bytes
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
@@ -168,7 +168,7 @@ def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() ->
         found = costs.evaluate(3)
         assert isinstance(found, Cost) == costs.legal_anywhere(3) == fits
         assert isinstance(found, Cost) or found == DoesNotFit(
-            3, 512, 256 * tables or store, (Use("f", "parameters", 0, 0, 256), Use("g", "parameters", 0, 0, 256)), "parameter store"
+            3, 512, 256 * tables or store, (BufferUse("f", "parameters", 0, 0, 256), BufferUse("g", "parameters", 0, 0, 256)), "parameter store"
         )
         groups = solve(costs).groups
         assert groups == ((3,) if fits else (1, 2))

@@ -18,10 +18,10 @@ from search.local import improve
 from search.nsga2 import evolve
 from search.objectives import UNIT
 from search.options import SearchOptions
-from search.weighted import Weighted, Weights
+from search.weighted import CostWeights, WeightedModel
 from tests.search.random_jobs import random_job
 
-CYCLES = Weights(1, UNIT, 0)
+CYCLES = CostWeights(1, UNIT, 0)
 
 
 class Said:
@@ -36,11 +36,11 @@ class Said:
         return truth + np.log2(self.share) + off, np.zeros(len(groups))
 
 
-def job(seed: int, share: float, noise: float = 0.0) -> tuple[Weighted, Weighted, Hopes]:
+def job(seed: int, share: float, noise: float = 0.0) -> tuple[WeightedModel, WeightedModel, Hopes]:
     _, costs = random_job(seed, most=7)
     figures = GroupFigures(costs)
     hopes = Hopes(costs, figures, figures.least, figures.known, Said(costs, share, noise))
-    real = Weighted(costs, GroupFigures(costs), figures.least, CYCLES)
+    real = WeightedModel(costs, GroupFigures(costs), figures.least, CYCLES)
     return real, hoped(real, hopes), hopes
 
 

@@ -51,7 +51,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.part import is_empty
 from lfopt.planning import SCHEMES, GroupCosts, Traffic, plan_groups, totals_of
 from lfopt.planning.resident import Resident
-from lfopt.planning.streaming import Layout, line_buffer_schedule
+from lfopt.planning.streaming import BufferLayout, line_buffer_schedule
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.model.engines import COMMAND_CYCLES, transfer_cycles
@@ -131,7 +131,7 @@ def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
         flow = Dataflow.of(graph)
         costs = GroupCosts(flow, hardware)
         for group in solve(costs).groups:
-            yield flow, hardware, line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
+            yield flow, hardware, line_buffer_schedule(BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
             yield flow, hardware, Resident(flow, hardware).schedule(group)
 
 
@@ -148,7 +148,7 @@ def test_a_transfer_takes_its_beats_or_the_words_that_it_fills() -> None:
 
 
 def loads(flow: Dataflow, *boxes: Box) -> Iterator[Transfer]:
-    layout = Layout(flow, INT8)
+    layout = BufferLayout(flow, INT8)
     return (layout.load("x", box, 0) for box in boxes)
 
 
@@ -163,7 +163,7 @@ def test_runs_that_lie_side_by_side_are_rounded_up_to_bursts_and_open_pages() ->
     assert whole_rows == DramAccess(640, 3)  # two rows of 320 bytes
     assert channels == DramAccess(2 * 128, 2)  # 80 bytes of each row
     assert strip == DramAccess(32 * 64, 3)  # 10 bytes of each channel of each row, in what two rows take
-    block = Layout(flow, hardware).load_constant("w", whole((16, 16, 1, 1)), 0)
+    block = BufferLayout(flow, hardware).load_constant("w", whole((16, 16, 1, 1)), 0)
     assert accelerator.access(block) == DramAccess(256, 1)
     assert Accelerator(flow, INT8).access(block) == DramAccess(256, 0)
 
@@ -320,7 +320,7 @@ def test_macs_of_a_step_are_its_share_of_the_operators(name: str) -> None:
 def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
     """Weights of 16 output channels at a time pass through so many slots, 16 input pixels being there from the start."""
     flow = network(conv("x", "w", "y"), x=(1, 16, 1, 16), w=(16 * turns, 16, 1, 1))
-    layout, places = Layout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
+    layout, places = BufferLayout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
     blocks = [
         (
             layout.load_constant("w", ((16 * k, 16 * k + 16), (0, 16), (0, 1), (0, 1)), place=0, slot=k),
@@ -399,7 +399,7 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
         price = costs.evaluate(group)
         if not isinstance(price, Cost) or price.mode != "lbdf":
             continue
-        places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
+        places, steps = line_buffer_schedule(BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
         exact = accelerator.time(steps, places)
         short = accelerator.time(steps, places, walked=step_count(steps) // 3)
         if short.timing == "extrapolated":
@@ -587,7 +587,7 @@ def small() -> tuple[Graph, Plan]:
     """A convolution of a map of 8 rows, in a loop over its rows."""
     flow = network(conv("x", "w", "y"), x=(1, 4, 8, 8), w=(4, 4, 1, 1))
     hardware = Hardware(1 << 12, element_bytes=1)
-    places, steps = line_buffer_schedule(Layout(flow, hardware), 1, {0: 1, 1: 1})
+    places, steps = line_buffer_schedule(BufferLayout(flow, hardware), 1, {0: 1, 1: 1})
     dram = dram_bytes(steps)
     group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, 80, dram, ("x",), ("y",), places, steps)
     totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")

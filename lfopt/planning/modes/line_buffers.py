@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from lfopt.ir import Cost, Use
+from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import mates
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, weight_uses
-from lfopt.planning.streaming import Layout, line_buffer_schedule
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.streaming import BufferLayout, line_buffer_schedule
 
 
 class _Held(NamedTuple):
@@ -37,7 +37,7 @@ class LineBuffered(ExecutionMode):
     summary = "line buffers, depth first: rows pass through rings, weights stay on chip"
     rings = steady = True
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
 
@@ -48,14 +48,14 @@ class LineBuffered(ExecutionMode):
         need = self.groups.line_need(mask)
         return Cost(once, need, "lbdf", need) if need < beta else None
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows one by one; a plan may make more of them at a time."""
-        return Terms(self.groups.once(mask))
+        return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.streaming`."""
         groups = self.groups
-        layout, rings = Layout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
+        layout, rings = BufferLayout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
         return Scheduled(groups.line_need(mask, rows), partial(line_buffer_schedule, layout, mask, rings, groups.lines, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
@@ -84,13 +84,13 @@ class LineBuffered(ExecutionMode):
         """All of them."""
         return self.groups.weight_bytes(mask)[1]
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Rings in the order in which the schedule meets them, and weights by operator."""
         groups = self.groups
         for m, rows in sorted(groups.line_buffers.ring_rows(mask).items()):
-            yield Use(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
+            yield BufferUse(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
         for i in bits(mask & groups.lines.running):
-            yield Use(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
+            yield BufferUse(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
         yield from weight_uses(groups, mask)
 
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------

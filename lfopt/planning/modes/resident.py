@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, partial
 
-from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, tallest, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, tallest, widths
 from lfopt.planning.resident import Peak, Resident
 
 
@@ -18,7 +18,7 @@ class WholeMaps(ExecutionMode):
     summary = "operator by operator, whole maps stay on chip, weights stream past once"
     steady, in_paper = True, False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
         self._wider: dict[int, Resident] = {}  # by width of the weight blocks
@@ -34,10 +34,10 @@ class WholeMaps(ExecutionMode):
         need = self.resident.need(mask) if least < beta else beta
         return Cost(once + self.resident.padding(mask), need, "resident", need) if need < beta else None
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """All rows of an operator are made in one go."""
         dram = self.groups.once(mask) + DramBytes(weight=self.resident.padding(mask))
-        return Terms(dram, band_rows=tallest(self.groups.dataflow, mask))
+        return TrafficTerms(dram, band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
@@ -63,7 +63,7 @@ class WholeMaps(ExecutionMode):
         """See `Resident.weights`."""
         return self.resident.weights(mask)
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """See `Resident.uses`."""
         yield from self.resident.uses(mask)
 

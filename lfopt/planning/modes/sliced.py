@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, place_use, widths
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, TrafficTerms, place_use, widths
 from lfopt.planning.segments import Segment, Segments
 from lfopt.planning.sliced import Sliced, SlicedGroups
-from lfopt.planning.sliced_schedule import Schedule
+from lfopt.planning.sliced_schedule import SlicedScheduler
 
 
 class BySlices(ExecutionMode):
@@ -21,7 +21,7 @@ class BySlices(ExecutionMode):
     summary = "slice by slice: between two contractions a few channels are on chip at a time; weights stream past, or stay in part"
     in_paper = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.max_recompute` caps what a group repeats."""
         self.groups, self.space = groups, space
         self._wider: dict[int, Segments] = {}  # by width of the slices
@@ -46,15 +46,15 @@ class BySlices(ExecutionMode):
         assert choice is not None, "mode sliced means that some way fits"
         return choice
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Weight passes are those of the weights that pass most often."""
         choice = self._chosen(mask, beta)
-        return Terms(self._dram(mask, choice), self.sliced.passes(mask, choice.way), -(-self.sliced.tallest(mask) // choice.way.bands))
+        return TrafficTerms(self._dram(mask, choice), self.sliced.passes(mask, choice.way), -(-self.sliced.tallest(mask) // choice.way.bands))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit: fewer, longer steps for the same bytes."""
         choice, sizes = self._chosen(mask, beta), self.sliced
-        best = Schedule(sizes, sizes.segments, mask, choice.way)
+        best = SlicedScheduler(sizes, sizes.segments, mask, choice.way)
         sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
         assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
         for width in widths(self.groups, mask):
@@ -62,7 +62,7 @@ class BySlices(ExecutionMode):
                 break
             if width not in self._wider:
                 self._wider[width] = Segments(sizes.flow, sizes.hardware, sizes.lines, width)
-            wider = Schedule(sizes, self._wider[width], mask, choice.way)
+            wider = SlicedScheduler(sizes, self._wider[width], mask, choice.way)
             if wider.end >= beta:
                 break
             if wider.weight_bytes == choice.weight_bytes and wider.even:
@@ -72,19 +72,19 @@ class BySlices(ExecutionMode):
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest slices, laid out when their steps are made."""
         choice = self._chosen(mask, beta)
-        return Scheduled(choice.buffer_bytes, lambda limit: Schedule(self.sliced, self.sliced.segments, mask, choice.way).build(limit))
+        return Scheduled(choice.buffer_bytes, lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.way).build(limit))
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
         return self.sliced.least(mask)
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Places, on the smallest buffer where it does not fit."""
         least = self.sliced.least(mask)
         choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
         if choice is None:
             return
-        yield from map(place_use, Schedule(self.sliced, self.sliced.segments, mask, choice.way).places)
+        yield from map(place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.way).places)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""

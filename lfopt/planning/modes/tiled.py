@@ -11,7 +11,7 @@ from lfopt.ops import ATTENTION, bits
 from lfopt.planning import tiles
 from lfopt.planning.epilogue import families
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, Way, is_single, widths
+from lfopt.planning.modes.mode import ExecutionMode, ModeOption, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, widths
 
 
 class Tiled(ExecutionMode):
@@ -20,7 +20,7 @@ class Tiled(ExecutionMode):
     summary = "one operator and its epilogue, cut into tiles: runs on any buffer"
     whole = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow the first."""
         self.groups, self.space = groups, space
 
@@ -46,7 +46,7 @@ class Tiled(ExecutionMode):
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
         return Cost(tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once, tile.buffer_bytes, "tiled")
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+    def ways(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The tiling of the fewest bytes; those of wider and wider blocks of channels, which fill the columns of a MAC array."""
         if not self.anywhere(mask):
             return
@@ -57,22 +57,22 @@ class Tiled(ExecutionMode):
             tile = self.tiles.best(mask, beta, width)
             same = replace(tile, width=None) if tile.kind != "bands" else tile  # only bands are made of blocks that are no wider
             if not seen or (tile.kind != "none" and same not in seen):
-                yield Way(self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile))
+                yield ModeOption(self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile))
             seen.add(same)
 
     @property
     def _as_tiled(self) -> bool:
         return self.space.traffic is Traffic.TILED
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """See `Tile`."""
         return self._terms(mask, self.tile(mask, beta))
 
-    def _terms(self, mask: int, tile: tiles.Tile) -> Terms:
+    def _terms(self, mask: int, tile: tiles.Tile) -> TrafficTerms:
         if not self._as_tiled:
             flow = self.groups.dataflow
-            return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        return Terms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
+            return TrafficTerms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
+        return TrafficTerms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.tiles.schedule`."""
