@@ -1,7 +1,7 @@
 """Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of them.
 
-Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a `WeightedModel`, finds plans on the convex hull of
-all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on
+Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a `WeightedModel`, finds plans on the convex hull
+of all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on
 ways of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap: the bound says by how
 much at most.
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lfopt.ir import Operator
+from lfopt.ops.call import Shape
 
-Shape = tuple[int, ...]
 Others = Sequence[Shape | None]  # shapes of inputs from the third on; None: absent
 Attributes = Mapping[str, object]
 

@@ -14,7 +14,7 @@ one pass. Over n keys in b blocks the result is within (n + O(b)) u of sum_j p_j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -26,12 +26,11 @@ from lfopt.ops import rows
 from lfopt.ops.boxes import NOTHING
 from lfopt.ops.call import Call, Shape
 from lfopt.ops.parameters import permutation
-from lfopt.ops.part import Part, hull, is_empty, take
+from lfopt.ops.part import Operands, Part, hull, is_empty, take
 from lfopt.ops.rows import RowReads
 
 KIND = "Attention"
 HIDDEN = -1e4  # scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen is above -9,896
-Operands = Sequence[Part | None]
 Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]  # what a part computes: `lfopt.ops.compute.compute`
 Use = tuple[str, str]  # a tensor from outside, and what it is there: queries, keys, values, scores (a mask), or the result
 Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: `lfopt.ops.footprint.needs`

@@ -5,7 +5,7 @@ Source: ONNX operators Conv, ConvTranspose, Gemm, MatMul.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from math import prod
 
@@ -16,10 +16,9 @@ from lfopt.ir import Box, Span, box_shape, cut
 from lfopt.ops.boxes import broadcast_box, group_span
 from lfopt.ops.call import Call
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part, is_empty, take
+from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.windows import Window, windows
 
-Operands = Sequence[Part | None]
 MAX_COLUMNS = 1 << 21  # elements of the matrix that a convolution unfolds its windows into: more are done in turns
 
 

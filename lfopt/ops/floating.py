@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from lfopt.ops import moving, pooling, reducing, sampling
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import RESULTS, SUMS
 from lfopt.ops.elementwise import KINDS, elementwise
-from lfopt.ops.part import Part
+from lfopt.ops.part import Operands
 from lfopt.ops.resizing import resize
 
-Operands = Sequence[Part | None]
 Kernel = Callable[[Call, Operands, Box, int], np.ndarray]  # (call, operands, box of the ONNX output, index of that output) -> values of the box
 
 KERNELS: dict[str, Kernel] = {

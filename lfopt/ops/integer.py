@@ -33,7 +33,7 @@ from lfopt.ops.contraction import present
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.fixed_point import Factors, quantized, requantized, saturated, scaled
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part, is_empty, take
+from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.reducing import folded, folded_elements, partial_reduction
 from lfopt.ops.scaling import (
     bias_in_units,
@@ -48,7 +48,7 @@ from lfopt.ops.scaling import (
     table,
     window_counts,
 )
-from lfopt.ops.stored import Operands, centred, centred_ints, in_floats, quantization, real_operands, zero_of
+from lfopt.ops.stored import centred, centred_ints, in_floats, quantization, real_operands, zero_of
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Arithmetic, Family, Tiling
 from lfopt.ops.windows import windows

@@ -5,8 +5,6 @@ Source: the ONNX operators of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 
@@ -15,9 +13,7 @@ from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present
 from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import einsum_terms, pad_amounts, pad_sources, permutation, slice_steps
-from lfopt.ops.part import Part, is_empty, take
-
-Operands = Sequence[Part | None]
+from lfopt.ops.part import Operands, is_empty, take
 
 
 def same_place(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

@@ -5,7 +5,7 @@ Source: the ONNX operators of the same names. Sums are taken in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
@@ -17,9 +17,8 @@ from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present, wide
 from lfopt.ops.footprint import folded_axis, needs
 from lfopt.ops.parameters import lrn_reach, reduced_axes
-from lfopt.ops.part import Part, take
+from lfopt.ops.part import Operands, take
 
-Operands = Sequence[Part | None]
 Axes = tuple[int, ...]
 
 

@@ -5,7 +5,6 @@ Source: the ONNX operators of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +12,7 @@ import numpy as np
 from lfopt.ir import Box, UnsupportedModel, slices
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present
-from lfopt.ops.part import Part
-
-Operands = Sequence[Part | None]
+from lfopt.ops.part import Operands
 
 
 class Deformed(NamedTuple):

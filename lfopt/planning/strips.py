@@ -24,6 +24,7 @@ import numpy as np
 from lfopt.ir import NEVER, Box, Loop, Node, Place, Span, cut, fold, round_up, whole
 from lfopt.ops import OPAQUE, RowReads, bits
 from lfopt.ops.columns import column_count, column_reads
+from lfopt.planning.banding import Ints
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk
@@ -31,8 +32,6 @@ from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLa
 MOST_STRIPS = 64
 KEPT = 1 << 14  # groups whose strips are remembered
 ROUNDING = 1e-9  # of multiply-accumulates, which are counted in floating point
-
-Ints = np.ndarray  # int64
 
 
 class ColumnLookup(NamedTuple):

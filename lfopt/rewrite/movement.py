@@ -19,11 +19,11 @@ import numpy as np
 
 from lfopt.ir import Operator, Tensor
 from lfopt.ops import spec
+from lfopt.ops.call import Shape
 from lfopt.ops.parameters import permutation
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.log import Applied, Log
 
-Shape = tuple[int, ...]
 Atom = tuple[int, tuple[int, ...]]  # extent; path: which piece of which axis, in order of the input
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 MOVES = VIEWS | {"Transpose"}

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from lfopt.ir import Attribute, Graph, Operator
 from lfopt.ops import spec
+from lfopt.ops.call import Shape
 from lfopt.rewrite.board import Board
-from lfopt.rewrite.views import Shape, add_view, behind, new_tensor, skip_views, view_of
+from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_of
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool"})

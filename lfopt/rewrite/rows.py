@@ -14,6 +14,7 @@ import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
 from lfopt.ops import spec
+from lfopt.ops.call import Shape
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.traits import Tiling
 from lfopt.rewrite.board import Board
@@ -22,7 +23,6 @@ from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_o
 ALONG_LAST = frozenset({"LayerNormalization", "Softmax", "LogSoftmax"})  # that have their axis as an attribute, the last one if nothing is said
 BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
 
-Shape = tuple[int, ...]
 Rows = tuple[int, int]  # (b, s)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from lfopt.ir import Operator, Tensor
+from lfopt.ops.call import Shape
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.movement import VIEWS
-
-Shape = tuple[int, ...]
 
 
 def view_of(board: Board, name: str, shape: Shape, wanted: str, reader: Operator) -> str:
