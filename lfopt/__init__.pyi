@@ -302,9 +302,6 @@ from lfopt.ir import (
     in_line as in_line,
 )
 from lfopt.ir import (
-    in_turn as in_turn,
-)
-from lfopt.ir import (
     l2_bytes as l2_bytes,
 )
 from lfopt.ir import (

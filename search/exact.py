@@ -182,18 +182,18 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
     After growing `most` sets of operators it ends with the empty group.
     """
     flow = model.dataflow
-    preds, succs, neighbours, mates = flow.preds, flow.succs, flow.neighbours, model.mates
+    preds, succs, neighbours, compatible = flow.preds, flow.succs, flow.neighbours, model.compatible
     rest = flow.everything & ~state
     ready = 0
     for i in bits(rest):
         if not preds[i] & rest:
             ready |= 1 << i
-    limit = _last_start(flow, mates, rest)
+    limit = _last_start(flow, compatible, rest)
     for start in bits(ready):
         if start > limit:
             return
         floor, dram = model.grow(0, None, 0, start)
-        stack = [(1 << start, floor, dram, ready | succs[start], mates[start] & rest, True)]
+        stack = [(1 << start, floor, dram, ready | succs[start], compatible[start] & rest, True)]
         while stack:
             mask, floor, dram, frontier, allowed, joined = stack.pop()
             most -= 1
@@ -216,14 +216,14 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
                 larger_floor, larger_dram = model.grow(mask, floor, dram, i)
                 if model.may_grow(larger, larger_floor):
                     whole = bool(neighbours[i] & mask) if joined else connected(neighbours, larger)
-                    stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & mates[i], whole))
+                    stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & compatible[i], whole))
 
 
-def _last_start(flow: Dataflow, mates: tuple[int, ...], rest: int) -> int:
+def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
     """Highest operator that may be the lowest of the next group: the first one whose own group waits for nothing."""
     for i in bits(rest):
         others = rest & ~(flow.descendants[i] | 1 << i)
-        if not any(flow.ancestors[mate] & others for mate in bits(mates[i] & rest)):
+        if not any(flow.ancestors[joining] & others for joining in bits(compatible[i] & rest)):
             return i
     return len(flow)
 

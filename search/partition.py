@@ -155,7 +155,7 @@ class Partitions:
         """False if bounds that never fall as a group grows rule it out: much cheaper than to evaluate a large group."""
         if mask & (mask - 1) == 0:
             return True
-        if mask & ~self.model.mates[mask.bit_length() - 1]:
+        if mask & ~self.model.compatible[mask.bit_length() - 1]:
             return False
         group = floor = dram = 0
         for op in bits(mask):

@@ -29,7 +29,7 @@ from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 from lfopt.ir.names import plain
 
 MAX_DEPTH = 8  # of graphs inside of graphs
-MAX_TURNS = 1 << 10  # of one loop
+MAX_ITERATIONS = 1 << 10  # of one loop
 MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 
@@ -183,24 +183,26 @@ def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     count = build.known(trips) if trips else None
     if trips and count is None:
         raise UnsupportedModel("how often it turns is computed; lfopt reads loops whose number of turns is a constant")
-    most = MAX_TURNS + 1 if count is None else int(count.reshape(()))
+    most = MAX_ITERATIONS + 1 if count is None else int(count.reshape(()))
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
-    active, turn = condition, 0  # active: a condition that is computed, or ""
-    while turn < most:
+    active, iteration = condition, 0  # active: a condition that is computed, or ""
+    while iteration < most:
         value = build.known(active) if active else np.ones((), bool)
         if value is not None and not value.reshape(()):
             break
-        if turn >= MAX_TURNS or (value is None and count is None):
-            raise UnsupportedModel(f"it turns until a condition that is computed, or more than {MAX_TURNS} times; lfopt reads loops of fewer turns")
-        operands = [build.constant(np.array(turn, np.int64)), active or build.constant(np.ones((), bool)), *state]
-        going, *results = control.inline(body, [*operands, *captured], f"{build.prefix}.{turn}")
+        if iteration >= MAX_ITERATIONS or (value is None and count is None):
+            raise UnsupportedModel(
+                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; lfopt reads loops of fewer turns"
+            )
+        operands = [build.constant(np.array(iteration, np.int64)), active or build.constant(np.ones((), bool)), *state]
+        going, *results = control.inline(body, [*operands, *captured], f"{build.prefix}.{iteration}")
         after, outs = results[: len(state)], results[len(state) :]
         if value is None:
             if outs:
                 raise UnsupportedModel("a condition that is computed decides how long its results are; lfopt reads results of known shapes")
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
-        state, active, turn = after, going, turn + 1
+        state, active, iteration = after, going, iteration + 1
         for stack, name in zip(scanned, outs, strict=True):
             stack.append(name)
     return [*state, *(_stacked(build, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
@@ -231,14 +233,18 @@ def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     to_axes, to_directions = (told.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions"))
     shapes = [build.shape(name) for name in scanned]
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
-    turns = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
-    if len(turns) != 1 or not 0 < max(turns) <= MAX_TURNS:
-        raise UnsupportedModel(f"it goes over {', '.join(map(str, sorted(turns)))} slices; lfopt reads one number of them, from 1 to {MAX_TURNS}")
-    (extent,) = turns
+    iterations = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
+    if len(iterations) != 1 or not 0 < max(iterations) <= MAX_ITERATIONS:
+        raise UnsupportedModel(
+            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; lfopt reads one number of them, from 1 to {MAX_ITERATIONS}"
+        )
+    (extent,) = iterations
     outs: list[list[str]] = [[] for _ in range(results)]
-    for turn in range(extent):
-        slices = [build.entry(name, axis, extent - 1 - turn if back else turn) for name, axis, back in zip(scanned, axes, directions, strict=True)]
-        after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{turn}")
+    for iteration in range(extent):
+        slices = [
+            build.entry(name, axis, extent - 1 - iteration if back else iteration) for name, axis, back in zip(scanned, axes, directions, strict=True)
+        ]
+        after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{iteration}")
         state = after[: len(state)]
         for stack, name, back in zip(outs, after[len(state) :], to_directions, strict=True):
             stack.insert(0 if back else len(stack), name)

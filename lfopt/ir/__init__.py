@@ -53,7 +53,6 @@ from lfopt.ir.schedule import (
     dram_bytes,
     fold,
     in_line,
-    in_turn,
     l2_bytes,
     leaves,
     line_count,
@@ -61,6 +60,7 @@ from lfopt.ir.schedule import (
     step_count,
     store_ends,
     unfold,
+    unfused_steps,
 )
 from lfopt.ir.sizes import UNLIMITED
 from lfopt.ir.tensor import Tensor, row_axis, row_count
@@ -141,7 +141,6 @@ __all__ = [
     "dram_bytes",
     "fold",
     "in_line",
-    "in_turn",
     "l2_bytes",
     "leaves",
     "line_count",
@@ -154,6 +153,7 @@ __all__ = [
     "step_count",
     "store_ends",
     "unfold",
+    "unfused_steps",
     "whole",
     "within",
 ]

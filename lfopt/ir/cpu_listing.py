@@ -21,8 +21,8 @@
 `element`, where float32 maps are stored in another: which. `images` and `crew`, where there are several images: how many, and how many threads each
 run a share of them alone.
 A function says what one call makes, a map or a row, and whether all threads make it together (`split`); then its operators. A call says which rows;
-`shared`: each thread makes its share of them; `by`: how far they move in one turn of each loop around, outermost first. A section is `all`, which
-every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
+`shared`: each thread makes its share of them; `by`: how far they move in one iteration of each loop around, outermost first. A section is `all`,
+which every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
 """
 
 from __future__ import annotations

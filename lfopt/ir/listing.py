@@ -10,7 +10,7 @@ A Transfer names its tensor, box, byte class, pieces x bytes of each, place and 
 Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in a:b` is what it reads of what it folds
 (input channels of a contraction, rows of a reduction), `sums p:first|more|last` the place of its partial sums, `then` the elementwise operators that
 follow in flight. `by` is how far a step moves in one
-turn of each loop around it, outermost first.
+iteration of each loop around it, outermost first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors, folded into loops.
 
-A step inside loops is written once, for the first turn of every loop; `moves` says how far it moves with each further turn. `unfold` walks the steps
-one by one; sums over a schedule need no walk.
+A step inside loops is written once, for the first iteration of every loop; `moves` says how far it moves with each further iteration. `unfold` walks
+the steps one by one; sums over a schedule need no walk.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lfopt.ir.hardware import Hardware, Store
 
 ByteClass = Literal["input", "output", "weight", "parameter", "spill", "l2"]
 Purpose = Literal["map", "weight", "sum"]
-Move = tuple[int, ...]  # how far the origin of a step moves in one turn of a loop
+Move = tuple[int, ...]  # how far the origin of a step moves in one iteration of a loop
 
 # What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything with it.
-MOST_STEPS = 1 << 24  # every turn of every loop counted
+MOST_STEPS = 1 << 24  # every iteration of every loop counted
 MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
 
@@ -85,7 +85,7 @@ class Transfer:
 
     @property
     def origin(self) -> Move:
-        """What moves from turn to turn."""
+        """What moves from iteration to iteration."""
         return (*(start for start, _ in self.box), self.slot)
 
     def moved(self, by: Move) -> Transfer:
@@ -113,7 +113,7 @@ class Compute:
 
     @property
     def origin(self) -> Move:
-        """What moves from turn to turn."""
+        """What moves from iteration to iteration."""
         return (*(start for box in self.boxes for start, _ in box), *(self.inputs[:1] if self.inputs else ()))
 
     def moved(self, by: Move) -> Compute:
@@ -129,10 +129,10 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps that run several times, moving on with every turn."""
+    """Steps that run several times, moving on with every iteration."""
 
-    count: int  # turns
-    body: tuple[Node, ...]  # of the first turn
+    count: int  # iterations
+    body: tuple[Node, ...]  # of the first iteration
 
 
 Step = Transfer | Compute
@@ -145,32 +145,32 @@ def _shifted(box: Box, by: Move) -> Box:
 
 def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
     """The steps one by one, in the order in which they run."""
-    return _in_turns(nodes, ())
+    return _in_iterations(nodes, ())
 
 
-def _in_turns(nodes: Sequence[Node], turns: tuple[int, ...]) -> Iterator[Step]:
-    """The steps in these turns of the loops around."""
+def _in_iterations(nodes: Sequence[Node], iterations: tuple[int, ...]) -> Iterator[Step]:
+    """The steps in these iterations of the loops around."""
     for node in nodes:
         if not isinstance(node, Loop):
-            yield node.moved(_far(node, turns)) if node.moves else node
+            yield node.moved(_far(node, iterations)) if node.moves else node
         elif any(isinstance(inner, Loop) for inner in node.body):
-            for turn in range(node.count):
-                yield from _in_turns(node.body, (*turns, turn))
+            for iteration in range(node.count):
+                yield from _in_iterations(node.body, (*iterations, iteration))
         else:
-            yield from _innermost(node, turns)
+            yield from _innermost(node, iterations)
 
 
-def _innermost(loop: Loop, turns: tuple[int, ...]) -> Iterator[Step]:
-    """The steps of a loop that has none inside, in these turns of the loops around."""
-    body = [(step, _far(step, (*turns, 0)), step.moves[-1]) for step in loop.body if not isinstance(step, Loop)]
-    for turn in range(loop.count):
+def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
+    """The steps of a loop that has none inside, in these iterations of the loops around."""
+    body = [(step, _far(step, (*iterations, 0)), step.moves[-1]) for step in loop.body if not isinstance(step, Loop)]
+    for iteration in range(loop.count):
         for step, start, move in body:
-            yield step.moved(tuple([at + turn * d for at, d in zip(start, move, strict=True)]))
+            yield step.moved(tuple([at + iteration * d for at, d in zip(start, move, strict=True)]))
 
 
-def _far(step: Step, turns: tuple[int, ...]) -> Move:
-    """How far a step is from where it is in the first turns."""
-    return tuple([sum(map(mul, turns, along)) for along in zip(*step.moves, strict=True)])
+def _far(step: Step, iterations: tuple[int, ...]) -> Move:
+    """How far a step is from where it is in the first iterations."""
+    return tuple([sum(map(mul, iterations, along)) for along in zip(*step.moves, strict=True)])
 
 
 def dram_bytes(nodes: Sequence[Node], *, at_port: bool = False) -> DramBytes:
@@ -193,7 +193,7 @@ def l2_bytes(nodes: Sequence[Node]) -> L2Bytes:
 
 
 def step_count(nodes: Sequence[Node]) -> int:
-    """Steps that run, all turns counted."""
+    """Steps that run, all iterations counted."""
     return sum(node.count * step_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
 
 
@@ -202,7 +202,7 @@ def line_count(nodes: Sequence[Node]) -> int:
     return sum(2 + line_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
 
 
-def in_turn(step: Compute) -> Iterator[Compute]:
+def unfused_steps(step: Compute) -> Iterator[Compute]:
     """The operators of a step, those that follow in flight each as a step of its own. What all but the last make has no place."""
     if not step.then:
         yield step
@@ -223,17 +223,17 @@ def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Behind blocks of steps: the last `period` of them come again, moving with every turn as they did from the `period` blocks before them."""
+    """Behind blocks of steps: the last `period` of them come again, moving with every iteration as they did from the `period` blocks before them."""
 
     period: int  # blocks
-    times: int  # turns that follow
+    times: int  # iterations that follow
 
 
 Block = Sequence[Node]
 
 
 def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
-    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one turn.
+    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one iteration.
 
     Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks that only come again are not looked at
     one by one: the result is the same as if they were all there.
@@ -263,10 +263,10 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
             folded += series.block(at)
             at += 1
             continue
-        turn = [node for k in range(at, at + best_period) for node in series.block(k)]
+        iteration = [node for k in range(at, at + best_period) for node in series.block(k)]
         far = chain.from_iterable(best_shift)
-        moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in leaves(turn)])
-        folded.append(Loop(best_count, tuple(_with_move(node, moves) for node in turn)))
+        moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in leaves(iteration)])
+        folded.append(Loop(best_count, tuple(_with_move(node, moves) for node in iteration)))
         at += best_period * best_count
     return tuple(folded)
 
@@ -326,8 +326,8 @@ class _Series:
     def _behind(self, k: int) -> tuple[int, Move]:
         """The block before the run that this one is like, and how far it is from it."""
         run = self._runs[bisect_right(self._runs, k, key=lambda run: run.repeated) - 1]
-        turn, at = divmod(k - run.repeated, run.period)
-        return run.repeated - run.period + at, tuple([(turn + 1) * d for d in run.moves[at]])
+        iteration, at = divmod(k - run.repeated, run.period)
+        return run.repeated - run.period + at, tuple([(iteration + 1) * d for d in run.moves[at]])
 
 
 def _elsewhere(node: Node, far: Iterator[int]) -> Node:

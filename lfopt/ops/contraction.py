@@ -93,13 +93,13 @@ def correlate(patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...]
     if channels == 1:
         return _depthwise(patch, kernel, sliding, size)
     limit = max(MAX_COLUMNS // max(channels * groups * batch * taps * prod(size[1:]), 1), 1)
-    turns: list[np.ndarray] = []
+    iterations: list[np.ndarray] = []
     for start in range(0, size[0], limit):
         rows = (min(limit, size[0] - start), *size[1:])
-        turn = patch[:, :, :, start * sliding[0].stride :] if start else patch
-        columns = _unfolded(turn, sliding, rows).reshape(batch, groups, channels * taps, prod(rows))
-        turns.append(np.matmul(kernel.reshape(groups, filters, channels * taps), columns).reshape(batch, groups, filters, *rows))
-    return turns[0] if len(turns) == 1 else np.concatenate(turns, axis=3)
+        iteration = patch[:, :, :, start * sliding[0].stride :] if start else patch
+        columns = _unfolded(iteration, sliding, rows).reshape(batch, groups, channels * taps, prod(rows))
+        iterations.append(np.matmul(kernel.reshape(groups, filters, channels * taps), columns).reshape(batch, groups, filters, *rows))
+    return iterations[0] if len(iterations) == 1 else np.concatenate(iterations, axis=3)
 
 
 def _unfolded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:

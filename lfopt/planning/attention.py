@@ -31,10 +31,10 @@ from lfopt.ops.attention import form_of, result_box, state_box
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import powers
 from lfopt.planning.finish import Finish, row_count
+from lfopt.planning.iterations import rolled
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest
-from lfopt.planning.turns import in_turn
-from lfopt.planning.work import TilingRegion, even_sizes, spans
+from lfopt.planning.tiling_region import TilingRegion, even_sizes, spans
 
 FEW_BANDS = 16  # of queries, that are all tried where masks hide keys
 BlockNumbers = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
@@ -53,15 +53,15 @@ class AttentionBlocks:
 class AttentionTiling:
     """One attention and its epilogue, in blocks."""
 
-    def __init__(self, work: TilingRegion) -> None:
-        self.work, self.layout, self.call = work, work.layout, work.call
-        self.form = form_of(work.call)
+    def __init__(self, region: TilingRegion) -> None:
+        self.region, self.layout, self.call = region, region.layout, region.call
+        self.form = form_of(region.call)
         *stack, self.queries, self.width = self.form.mixing.result
         self.stack, self.keys = tuple(stack), self.form.keys
-        self.finish = Finish(work, range(len(self.call.operator.inputs)))
+        self.finish = Finish(region, range(len(self.call.operator.inputs)))
         self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)  # axis that is cut into blocks of heads
-        weights = {w.name for w in work.flow.weights[work.head]}
-        maps = {o.input: o.source.name for o in work.operands if o.op == work.head}
+        weights = {w.name for w in region.flow.weights[region.anchor]}
+        maps = {o.input: o.source.name for o in region.operands if o.op == region.anchor}
         names = [(k, name) for k, name in enumerate(self.call.operator.inputs) if k in maps or name in weights]
         self.operands = [k for k, _ in names]
         self.constant = {k: k not in maps for k in self.operands}
@@ -108,7 +108,7 @@ class AttentionTiling:
         return self._result(blocks, 0, 0) is not None and self.need(blocks) < beta
 
     def wider(self, blocks: AttentionBlocks, beta: int) -> AttentionBlocks:
-        """Larger blocks for the same bytes: fewer turns."""
+        """Larger blocks for the same bytes: fewer iterations."""
         moved = self.dram(blocks).total
         for name, sizes in (("keys", even_sizes(self.keys)), ("heads", self.head_sizes()[::-1])):
             for size in sizes:
@@ -278,7 +278,7 @@ class AttentionTiling:
                 return False
         return True
 
-    def turns(self, blocks: AttentionBlocks) -> int:
+    def iterations(self, blocks: AttentionBlocks) -> int:
         """Times that the attention runs on a block of keys."""
         if self.form.window is None:
             return len(self.stacks(blocks.heads)) * self.bands(blocks) * ceil(self.keys / blocks.keys)
@@ -307,7 +307,7 @@ class AttentionTiling:
         return [(0, bands - 1), (bands - 1, 1)] if bands > 1 else [(0, 1)]
 
     def _moved(self, k: int, blocks: AttentionBlocks) -> int:
-        """Bytes of one operand: what is there since the turn before is not loaded again."""
+        """Bytes of one operand: what is there since the iteration before is not loaded again."""
         by_head, by_query, by_key = self._depends(k)
         heads, bands, changes = len(self.stacks(blocks.heads)), self.bands(blocks), self.changes(k, blocks.heads)
         again = bands if by_query else 1  # different parts of it, if it is the same for every block of keys
@@ -331,7 +331,7 @@ class AttentionTiling:
         if self.form.window is None:
             return heads * sum(times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks))
         same_heads = self.changes(k, blocks.heads) == 1
-        total, stays = 0, 0  # bytes of one block of heads; of what the first turn need not load
+        total, stays = 0, 0  # bytes of one block of heads; of what the first iteration need not load
         before: Box | None = None
         ends: list[tuple[Box, int]] = []
         for band, seen in enumerate(zip(*(blocks_read.tolist() for blocks_read in self._seen(blocks)), strict=True)):
@@ -384,13 +384,13 @@ class AttentionTiling:
             return fold([*limit.allowed(self._tile(blocks, head, band, at))])
 
         if blocks.outside == "heads":
-            nodes = in_turn([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
+            nodes = rolled([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
             return places, tuple(nodes)
-        rows = [tuple(in_turn([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band))) for band in bands]  # noqa: B023
+        rows = [tuple(rolled([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band))) for band in bands]  # noqa: B023
         return places, fold(rows)
 
     def _before(self, blocks: AttentionBlocks, head: int, band: int) -> BlockNumbers | None:
-        """The turn before the first one of a block of heads and a band."""
+        """The iteration before the first one of a block of heads and a band."""
         bands = self.bands(blocks)
         if blocks.outside == "heads":
             head, band = (head, band - 1) if band else (head - 1, bands - 1)
@@ -399,7 +399,7 @@ class AttentionTiling:
         return None if head < 0 or band < 0 else (head, band, self._count(blocks, band) - 1)
 
     def _key(self, blocks: AttentionBlocks, head: int, band: int) -> object:
-        """What is alike in heads whose turns differ only in where they are, by as much as those of the heads before them do."""
+        """What is alike in heads whose iterations differ only in where they are, by as much as those of the heads before them do."""
         span = self._first(blocks, band)
         before = self._before(blocks, head, band)
         loaded = tuple(self._loads(k, blocks, (head, band, 0), before) for k in self.operands)
@@ -410,7 +410,7 @@ class AttentionTiling:
         return loaded, tuple(tuple((s - t, e - f) for (s, e), (t, f) in zip(one, other, strict=True)) for one, other in boxes)
 
     def _loads(self, k: int, blocks: AttentionBlocks, tile: BlockNumbers, before: BlockNumbers | None) -> bool:
-        """Whether a turn loads an operand: it reads something, and something else than the turn before."""
+        """Whether an iteration loads an operand: it reads something, and something else than the iteration before."""
         box = self._at(k, blocks, tile)
         return bool(box_elements(box)) and (before is None or self._at(k, blocks, before) != box)
 
@@ -419,7 +419,7 @@ class AttentionTiling:
         return self.box(k, blocks, head, band, self._block(blocks, int(self._seen(blocks)[0][band]) + number))
 
     def _tile(self, blocks: AttentionBlocks, head: int, band: int, at: dict[str, int]) -> Iterator[list[Step]]:
-        """The turns of a block of heads and a band of queries."""
+        """The iterations of a block of heads and a band of queries."""
         out, seen = self.out(blocks, head, band), self.blocks_of(blocks, band)
         before = self._before(blocks, head, band)
         result = at[self.finish.results[0]]
@@ -436,7 +436,7 @@ class AttentionTiling:
             alone = len(seen) == 1
             steps.append(
                 self.layout.compute(
-                    self.work.head, (out,), (result,), None if alone else span, -1 if alone else at[self.sums_place], first=not number, last=last
+                    self.region.anchor, (out,), (result,), None if alone else span, -1 if alone else at[self.sums_place], first=not number, last=last
                 )
             )
             if last:
@@ -444,12 +444,12 @@ class AttentionTiling:
             yield steps
 
 
-def best(work: TilingRegion, beta: int) -> tuple[AttentionBlocks, DramBytes, int] | None:
-    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest turns."""
-    attending = AttentionTiling(work)
+def best(region: TilingRegion, beta: int) -> tuple[AttentionBlocks, DramBytes, int] | None:
+    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest iterations."""
+    attending = AttentionTiling(region)
     candidates = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
     if not candidates:
         return None
-    dram, blocks = min(candidates, key=lambda pair: (pair[0].total, attending.turns(pair[1])))
+    dram, blocks = min(candidates, key=lambda pair: (pair[0].total, attending.iterations(pair[1])))
     blocks = attending.wider(blocks, beta)
     return blocks, dram, attending.need(blocks)

@@ -1,8 +1,8 @@
 """Barriers of a CPU's schedule, kept where threads would meet without them: a map's rows that one wrote and another reads or writes, or the reverse.
 
-The schedule is followed call by call, every turn of every loop, with what all threads did since the last barrier. Where a call meets that, the last
-barrier before it is needed; in a loop it is needed in every turn. Maps in memory meet row by row, or as a whole with others that lie over them; rows
-in rings meet in their slots.
+The schedule is followed call by call, every iteration of every loop, with what all threads did since the last barrier. Where a call meets that, the
+last barrier before it is needed; in a loop it is needed in every iteration. Maps in memory meet row by row, or as a whole with others that lie over
+them; rows in rings meet in their slots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from lfopt.ir import Plan, PlannedGroup, Span
 from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSection, cpu_calls, share
 from lfopt.ops import Dataflow
-from lfopt.planning.shares import reach
+from lfopt.planning.partitioning import reach
 
 Rows = tuple[int, ...]  # per thread, rows or slots of rings as bits
 
@@ -35,7 +35,7 @@ def needed_barriers(groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps
     epochs = _Epochs(plan, flow, maps, threads)
     while True:
         needed = epochs.needed(groups, kept)
-        if len(needed) == len(kept):  # others are left out where later turns of a loop made them superfluous
+        if len(needed) == len(kept):  # others are left out where later iterations of a loop made them superfluous
             break
         kept = needed
     sections = [tuple(CpuSection(tuple(_with(nodes, kept) for nodes in section.threads)) for section in group.sections) for group in groups]

@@ -14,10 +14,10 @@ from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, 
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
+from lfopt.planning.iterations import rolled
 from lfopt.planning.limit import Limit
 from lfopt.planning.slices import SliceSizes, Slicing
 from lfopt.planning.streaming import with_rows
-from lfopt.planning.turns import in_turn
 
 SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
@@ -39,9 +39,9 @@ class ChosenBands(NamedTuple):
     sums: dict[int, int]  # per operator that sums over slices: rows of partial sums
 
 
-def _in_turn(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
+def _rolled(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
     """The body for one span after the other."""
-    return in_turn([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
+    return rolled([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
 
 
 class BandScheduler:
@@ -157,7 +157,7 @@ class BandScheduler:
         start, stop, *_ = self.rows[op][band]
         if op in self.passing:
             first, spans = self.number, self.slices.spans(self.flow.calls[op].result)
-            yield from _in_turn(spans, lambda k, span: [*self._block(op, first + k, span), *self._computes(op, (start, stop), span)])
+            yield from _rolled(spans, lambda k, span: [*self._block(op, first + k, span), *self._computes(op, (start, stop), span)])
             self.number += len(spans)
         else:
             yield from self._computes(op, (start, stop))
@@ -170,7 +170,7 @@ class BandScheduler:
         blocks = [self._block_count(i) for i in members]
         base, last = self.number, len(spans) - 1
 
-        def turn(k: int, span: Span) -> list[Node]:
+        def iteration(k: int, span: Span) -> list[Node]:
             number, steps = base + k * sum(blocks), list[Node]()
             for i, count in zip(members, blocks, strict=True):
                 if self._is_summing(i):
@@ -184,9 +184,9 @@ class BandScheduler:
                 number += count
             return steps
 
-        yield from turn(0, spans[0])
-        yield from _in_turn(spans[1:-1], lambda k, span: turn(k + 1, span))
-        yield from turn(last, spans[last])
+        yield from iteration(0, spans[0])
+        yield from _rolled(spans[1:-1], lambda k, span: iteration(k + 1, span))
+        yield from iteration(last, spans[last])
         self.number += len(spans) * sum(blocks)
         for i in members:
             if not any(m in self.draft.head for m in self.flow.results[i]):
@@ -211,7 +211,7 @@ class BandScheduler:
             yield from compute(None)
             return
         spans = self.slices.blocks(op, sums=True)
-        yield from _in_turn(spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)])
+        yield from _rolled(spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)])
 
     def _block(self, op: int, number: int, span: Span, inputs: Span | None = None, *, late: bool = True) -> Iterator[Step]:
         """Load the weights of some output channels, of some input channels if `inputs` says so; a bias only where sums are finished."""

@@ -17,27 +17,27 @@ from lfopt.planning.finish import row_count
 from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest, Operand, row_span, with_rows
-from lfopt.planning.work import TilingRegion, channel_blocks, meet, spans
+from lfopt.planning.tiling_region import TilingRegion, channel_blocks, meet, spans
 
 
 class ContractionBands(ContractionTiling):
     """Row bands on column strips; the weights pass once per band in blocks of `TilingRegion.width` output channels, double-buffered."""
 
-    def __init__(self, work: TilingRegion, columns: Sequence[tuple[int, int]]) -> None:
-        super().__init__(work)
-        self.strips = work.frames(columns)
-        frames = Frames(work.layout, work.mask, work.rings, self.strips)
-        self.height = self.flow.heights[self.head]
-        self.operands = [o for o in frames.operands if not (o.op == self.head and o.input == 1)]
+    def __init__(self, region: TilingRegion, columns: Sequence[tuple[int, int]]) -> None:
+        super().__init__(region)
+        self.strips = region.frames(columns)
+        frames = Frames(region.layout, region.mask, region.rings, self.strips)
+        self.height = self.flow.heights[self.anchor]
+        self.operands = [o for o in frames.operands if not (o.op == self.anchor and o.input == 1)]
         self.by_source: dict[str, list[Operand]] = {}
         for operand in self.operands:
             self.by_source.setdefault(operand.source.name, []).append(operand)
         loads = frames.source_boxes()
         self.loads = [{name: boxes[name] for name in self.by_source} for boxes in loads]
-        beside = {name: [pair for pair in readers if not work.own(*pair)] for name, readers in frames.constants.items()}
+        beside = {name: [pair for pair in readers if not region.own(*pair)] for name, readers in frames.constants.items()}
         frames.constants = {name: readers for name, readers in beside.items() if readers}
         self.beside = [frames.constant_boxes(strip) for strip in self.strips]
-        self.blocks = channel_blocks(self.call, work.width)
+        self.blocks = channel_blocks(self.call, region.width)
         self._held: dict[tuple[str, int], int] = {}
 
     @cached_property
@@ -87,7 +87,7 @@ class ContractionBands(ContractionTiling):
 
     @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of the head's weights and bias in one pass, block by block."""
+        """DRAM bytes of the anchor's weights and bias in one pass, block by block."""
         return sum(times * self.constant_bytes(block) for block, times in Counter(map(extents_of, self.blocks)).items())
 
     def dram(self, rows: int) -> DramBytes:
@@ -118,7 +118,7 @@ class ContractionBands(ContractionTiling):
         number = 0  # of the weight block
         strips: list[tuple[Node, ...]] = []
         for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
-            head = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
+            constants = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
             loaded = {name: row_span(box)[1] if self._stays(name, box, rows, before) else row_span(box)[0] for name, box in loads.items()}
             bands: list[tuple[Node, ...]] = []
             for start, stop in spans(self.height, rows):
@@ -131,8 +131,8 @@ class ContractionBands(ContractionTiling):
                 number += len(boxes)
                 steps += self.finish.epilogue(with_rows(strip, (start, stop)), at)
                 bands.append(tuple(steps))
-            tail = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
-            strips.append((*head, *fold(bands), *tail))
+            rest = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
+            strips.append((*constants, *fold(bands), *rest))
             before = {**loads, **beside}
         return places, fold(strips)
 
@@ -148,4 +148,4 @@ class ContractionBands(ContractionTiling):
             steps.append(self.layout.load(name, box, at[self.second_place], number * self._second_block[0]))
         if self.constants:
             steps += self.load_constants(self.block_constants(out), at[self.passing], number)
-        return [*steps, self.layout.compute(self.head, (out,), (at[self.results[0]],))]
+        return [*steps, self.layout.compute(self.anchor, (out,), (at[self.results[0]],))]

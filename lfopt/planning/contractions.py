@@ -20,7 +20,7 @@ from lfopt.ops.rows import same_row
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest, with_rows
-from lfopt.planning.work import TilingRegion, channel_blocks, channel_groups, even_sizes, spans
+from lfopt.planning.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes, spans
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
 WALKED = 3  # slices of a tile whose steps are made: of those between them and the last, all but where they are is known
@@ -29,21 +29,21 @@ T = TypeVar("T")
 
 
 class ContractionTiling:
-    """What both schedules share: the head's second operand and bias apart, everything else as in frames."""
+    """What both schedules share: the anchor's second operand and bias apart, everything else as in frames."""
 
-    def __init__(self, work: TilingRegion) -> None:
-        self.work, self.layout, self.flow, self.call, self.head = work, work.layout, work.flow, work.call, work.head
-        held = {w.name for w in self.flow.weights[self.head]}
-        parameters = self.flow.specs[self.head].parameters
+    def __init__(self, region: TilingRegion) -> None:
+        self.region, self.layout, self.flow, self.call, self.anchor = region, region.layout, region.flow, region.call, region.anchor
+        held = {w.name for w in self.flow.weights[self.anchor]}
+        parameters = self.flow.specs[self.anchor].parameters
         self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
-        self.second = next((o for o in work.operands if o.op == self.head and o.input == 1), None)
-        self.finish = Finish(work, (0, 1))
+        self.second = next((o for o in region.operands if o.op == self.anchor and o.input == 1), None)
+        self.finish = Finish(region, (0, 1))
         self.results = self.finish.results
         self.passing = self.layout.place_name("weights")
         self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
-        """Weights, then bias, of a block of the head's result."""
+        """Weights, then bias, of a block of the anchor's result."""
         return [(name, footprint(self.call, i, out, inputs=inputs if i == 1 else None)) for i, name in self.constants]
 
     def constant_bytes(self, out: Box, inputs: Span | None = None) -> int:
@@ -77,17 +77,17 @@ class ContractionSlices(ContractionTiling):
     A part of the input or of the weights that is the same as before is not loaded again.
     """
 
-    def __init__(self, work: TilingRegion) -> None:
-        super().__init__(work)
-        self.data = next(o for o in work.operands if o.op == self.head and o.input == 0)
+    def __init__(self, region: TilingRegion) -> None:
+        super().__init__(region)
+        self.data = next(o for o in region.operands if o.op == self.anchor and o.input == 0)
         self.sums_place = self.layout.place_name("sums")
         self.bias = [(i, name) for i, name in self.constants if i != 1]
         self.weights = [(i, name) for i, name in self.constants if i == 1]
         self.depth = input_channels(self.call)
         self.groups, self.per_group = channel_groups(self.call)
-        self.reads = self.flow.specs[self.head].reads(self.call, 0)  # in the axes that the head sees
+        self.reads = self.flow.specs[self.anchor].reads(self.call, 0)  # in the axes that the anchor sees
         self.rowwise = row_axis(self.call.shape(0)) is not None
-        self.columns_out = work.columns.rows_out if work.columns else 1
+        self.columns_out = region.columns.rows_out if region.columns else 1
         self._on_chip: dict[int, Box] = {}  # per operand: the part of it that was loaded last
         self._memo: dict[object, Any] = {}
 
@@ -98,7 +98,7 @@ class ContractionSlices(ContractionTiling):
 
     def shapes(self) -> Iterator[TileExtents]:
         """Channels, columns and input channels of the tiles worth trying, one row of each."""
-        for inputs in dict.fromkeys((min(self.work.width, self.depth), self.depth)):
+        for inputs in dict.fromkeys((min(self.region.width, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for strips in powers(self.columns_out):
                 yield from (TileExtents(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
@@ -116,7 +116,7 @@ class ContractionSlices(ContractionTiling):
     @cached_property
     def parts(self) -> Sequence[int]:
         """Output channels of a tile inside a group that are worth trying, the most first."""
-        grain = self.work.grain(1 if self.work.columns else -1)
+        grain = self.region.grain(1 if self.region.columns else -1)
         return even_sizes(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else ()
 
     @cached_property
@@ -124,7 +124,7 @@ class ContractionSlices(ContractionTiling):
         """The same, of several groups."""
         if self.groups == 1:
             return []
-        least = self.work.groups_together * self.per_group
+        least = self.region.groups_together * self.per_group
         return [self.groups * self.per_group] if self.parts else powers(self.groups * self.per_group, least)
 
     # -- boxes -------------------------------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class ContractionSlices(ContractionTiling):
 
     def _columns(self, columns: int) -> Mapping[Span, Span]:
         """Columns of operand 0, per strip of the result."""
-        return {(0, 1): (0, 1)} if self.work.columns is None else read_spans(self.work.columns, columns)
+        return {(0, 1): (0, 1)} if self.region.columns is None else read_spans(self.region.columns, columns)
 
     def _blocks(self, channels: int) -> list[Box]:
         """Blocks of the result, whole in rows and columns."""
@@ -149,7 +149,7 @@ class ContractionSlices(ContractionTiling):
     def _part(self, block: Box, inputs: Span | None = None) -> Box:
         """The part of operand 0 that a block reads; of an axis that is not cut, all."""
         box = footprint(self.call, 0, block, inputs=inputs)
-        return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.work.columns else box
+        return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.region.columns else box
 
     def _patch_of(self, block: Box, rows: Span, columns: Span, inputs: Span) -> Box:
         """What a tile reads of operand 0 for a slice of input channels: `rows` and `columns` of it."""
@@ -158,12 +158,12 @@ class ContractionSlices(ContractionTiling):
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
         """A part of operand 0, cut to rows and columns."""
         box = with_rows(box, rows) if self.rowwise else box
-        return cut(box, -1, columns) if self.work.columns else box
+        return cut(box, -1, columns) if self.region.columns else box
 
     def _tile(self, block: Box, rows: Span, columns: Span) -> Box:
         """A part of the result."""
         block = with_rows(block, rows)
-        return cut(block, -1, columns) if self.work.columns else block
+        return cut(block, -1, columns) if self.region.columns else block
 
     def _weight_bytes(self, out: Box, span: Span) -> int:
         return sum(self.layout.constant_bytes(name, footprint(self.call, i, out, inputs=span)) for i, name in self.weights)
@@ -209,7 +209,7 @@ class ContractionSlices(ContractionTiling):
         """
         sliced = shape.inputs < self.depth
         again = (ceil(self.per_group / shape.channels) - 1) * self.data.source.tensor.elements * self.layout.hardware.element_bytes if sliced else 0
-        again += self.work.halo_bytes(shape.columns)
+        again += self.region.halo_bytes(shape.columns)
         if again >= spare:
             return again
         blocks = self._blocks(shape.channels)
@@ -221,14 +221,14 @@ class ContractionSlices(ContractionTiling):
         passes = bands * len(self._columns(shape.columns)) if sliced or len(blocks) > 1 else 1
         return again + (passes - 1) * self.weight_bytes
 
-    def turns(self, grid: TileExtents) -> int:
+    def iterations(self, grid: TileExtents) -> int:
         """Times that the operator runs on a slice of a tile."""
         return len(self._rows(grid.rows)) * len(self._columns(grid.columns)) * len(self._blocks(grid.channels)) * ceil(self.depth / grid.inputs)
 
     @cached_property
     def weight_bytes(self) -> int:
         """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not rounded up one by one."""
-        box = whole(self.work.shape)
+        box = whole(self.region.shape)
         return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
 
     def dram(self, grid: TileExtents) -> DramBytes:
@@ -314,7 +314,7 @@ class ContractionSlices(ContractionTiling):
     def schedule(self, grid: TileExtents, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         slices = ceil(self.depth / grid.inputs)
-        limit.expect(self.turns(grid) // slices * min(slices, WALKED))
+        limit.expect(self.iterations(grid) // slices * min(slices, WALKED))
         places = self.layout.stack(self.entries(grid))
         at = {place.name: k for k, place in enumerate(places)}
         self._on_chip = {}
@@ -363,9 +363,9 @@ class ContractionSlices(ContractionTiling):
                 yield [*steps, compute(out)]
 
     def _compute(self, at: dict[str, int], inputs: Span | None, out: Box, *, first: bool, last: bool) -> Step:
-        """The head on a box of its result, for all input channels or a slice of them."""
+        """The anchor on a box of its result, for all input channels or a slice of them."""
         sums = -1 if inputs is None else at[self.sums_place]
-        return self.layout.compute(self.head, (out,), (at[self.results[0]],), inputs, sums, first=first, last=last)
+        return self.layout.compute(self.anchor, (out,), (at[self.results[0]],), inputs, sums, first=first, last=last)
 
     def _changed(self, index: int, box: Box) -> bool:
         """Whether something else than this part of an operand is on chip; notes that it will be."""

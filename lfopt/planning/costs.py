@@ -360,13 +360,13 @@ class GroupCosts:
         return self.bounds.least_bytes
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Per operator: operators that may share a legal group with it, itself included. See `Bounds`."""
-        return self._mates
+        return self._compatible
 
     @cached_property
-    def _mates(self) -> tuple[int, ...]:
-        return self.rules.mates(self.bounds.mates)
+    def _compatible(self) -> tuple[int, ...]:
+        return self.rules.compatible(self.bounds.compatible)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """See `Bounds`."""

@@ -4,7 +4,7 @@ A group in mode lbdf follows the plan's steps through the plan's rings. Loads an
 moves the bytes. Groups in other modes run operator by operator on whole maps, and so does a group of one function, which has no use for rings.
 
 Several threads make every row of a group with rings together; or each makes rows of its own, in rings of its own, and waits for the others where a
-stage ends (`lfopt.planning.shares`). Rows that two threads need are then made twice. Where that costs more than waiting for one another after every
+stage ends (`lfopt.planning.partitioning`). Rows that two threads need are then made twice. Where that costs more than waiting for one another after every
 row does, threads share every row.
 """
 
@@ -19,7 +19,7 @@ from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, Cp
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.barriers import needed_barriers
 from lfopt.planning.modes import MODES
-from lfopt.planning.shares import WorkPartition, cut
+from lfopt.planning.partitioning import WorkPartition, cut
 from lfopt.planning.streaming import BufferLayout
 
 MOVED = 8  # multiply-adds that take as long as one element that is stored does
@@ -27,7 +27,7 @@ WAIT = 50_000  # multiply-adds in the time that threads lose where they wait for
 
 
 class RowComputation(NamedTuple):
-    """An operator computed at one place of a schedule: rows, and how far they move with each turn of the loops around."""
+    """An operator computed at one place of a schedule: rows, and how far they move with each iteration of the loops around."""
 
     operator: int
     first: int
@@ -35,7 +35,7 @@ class RowComputation(NamedTuple):
     moves: tuple[int, ...]
 
 
-Body = Sequence["RowComputation | tuple[int, Body]"]  # (turns, what is repeated)
+Body = Sequence["RowComputation | tuple[int, Body]"]  # (iterations, what is repeated)
 Members = Mapping[int, tuple[int, ...]]  # first operator of each function -> its operators, in order
 
 

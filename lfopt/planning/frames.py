@@ -97,8 +97,8 @@ class Frames:
         before: dict[str, Box] = {}  # what is on chip, where it stays between frames
         for frame, loads, weights in zip(self.frames, sources, constants, strict=True):
             steps: list[Node] = [layout.load_constant(name, box, at[name]) for name, box in weights.items() if before.get(name) != box]
-            turns = [*limit.allowed(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).turns())]
-            blocks.append((*steps, *fold(turns, LONGEST_PERIOD)))
+            iterations = [*limit.allowed(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).iterations())]
+            blocks.append((*steps, *fold(iterations, LONGEST_PERIOD)))
             before = {**weights, **loads}
         return places, fold(blocks, 1)
 

@@ -13,10 +13,10 @@ from enum import Enum
 from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.gated import SLOTS, GatedChoice, Sizes, spans
+from lfopt.planning.iterations import rolled
 from lfopt.planning.limit import Limit
 from lfopt.planning.passage import bands
 from lfopt.planning.streaming import BufferLayout, with_rows
-from lfopt.planning.turns import in_turn
 
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
 
@@ -227,26 +227,26 @@ class GatedScheduler:
         if sizes.input >= 0:
             yield self._load(sizes.input, self.at[GatedPhase.AHEAD, sizes.input])
         alike = [(stop - start, kept) for (start, stop), kept in self.slices]
-        yield from in_turn(alike, self._slice_ahead)
+        yield from rolled(alike, self._slice_ahead)
 
     def _slice_ahead(self, k: int) -> list[Node]:
         """Make one slice, fold its rows, keep or store it, or neither if it is made again."""
         sizes, (span, kept) = self.sizes, self.slices[k]
         ends = bands(sizes.height, self.choice.rows[0])
         place = self.kept if kept else self.at[GatedPhase.AHEAD, sizes.map]
-        turns: list[list[Node]] = []
+        iterations: list[list[Node]] = []
         for band, rows in enumerate(zip((0, *ends[:-1]), ends, strict=True)):
-            turn: list[Node] = []
+            iteration: list[Node] = []
             if sizes.inside:
-                turn += self._rows_ahead(band, span, place)
+                iteration += self._rows_ahead(band, span, place)
             else:
-                turn += self._loads(sizes.map, rows, span, place)
+                iteration += self._loads(sizes.map, rows, span, place)
             for i in self.block.folds:
-                turn.append(self._folded(i, rows, span, several=len(ends) > 1))
+                iteration.append(self._folded(i, rows, span, several=len(ends) > 1))
             if sizes.inside and not kept and not self.way.again:
-                turn.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
-            turns.append(turn)
-        return [*self._weights(GatedPhase.AHEAD, self.block.ahead, k, span), *fold(turns, LONGEST_PERIOD)]
+                iteration.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
+            iterations.append(iteration)
+        return [*self._weights(GatedPhase.AHEAD, self.block.ahead, k, span), *fold(iterations, LONGEST_PERIOD)]
 
     def _rows_ahead(self, band: int, span: Span, place: int) -> Iterator[Node]:
         """What a band of the map asks of the operators ahead of the barrier."""
@@ -282,14 +282,14 @@ class GatedScheduler:
             channels = self.flow.maps[v].shape[self.sizes.axis(v)]
             cuts = spans(0, channels, self.choice.vector_width) if self.sizes.streams(i) else [(0, channels)]
 
-            def turn(k: int, i: int = i, v: int = v, cuts: Sequence[Span] = cuts, first: int = number) -> list[Node]:
+            def iteration(k: int, i: int = i, v: int = v, cuts: Sequence[Span] = cuts, first: int = number) -> list[Node]:
                 box = cut(whole(self.flow.maps[v].shape), self.sizes.axis(v), cuts[k])
                 return [
                     *self._weights(GatedPhase.VECTORS, (i,), first + k, cuts[k]),
                     self.layout.compute(i, (box,), (self.at[GatedPhase.VECTORS, v],)),
                 ]
 
-            yield from in_turn([stop - start for start, stop in cuts], turn)
+            yield from rolled([stop - start for start, stop in cuts], iteration)
             number += len(cuts) if self.sizes.streams(i) else 0
 
     # -- phase 2 -----------------------------------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ class GatedScheduler:
         alike = [(stop - start, kept, k == 0, k == count - 1) for k, ((start, stop), kept) in enumerate(self.slices)]
         behind = any(self.sizes.streams(i) for i in self.sizes.after)
         without = 0 if behind else sum(kept for _, kept in self.slices)  # slices, the first ones, for which no block of weights passes
-        return in_turn(alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without))
+        return rolled(alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without))
 
     def _slice_behind(self, k: int, part: Span, rows: Span, number: int) -> list[Node]:
         """Gate one slice of a band of rows, and add it to the sums."""
@@ -320,19 +320,19 @@ class GatedScheduler:
         if tail >= 0 and not self.way.held:
             weights.append((tail, part, span if len(self.slices) > 1 else None, last))
         ends = bands(rows[1] - rows[0], self.choice.rows[1])
-        turns: list[list[Node]] = []
+        iterations: list[list[Node]] = []
         for band, (start, stop) in enumerate(zip((0, *ends[:-1]), ends, strict=True)):
             here = rows[0] + start, rows[0] + stop
-            turn = [*self._rows_behind(k, band, here)]
+            iteration = [*self._rows_behind(k, band, here)]
             if tail >= 0:
-                turn += self._summed(part, here, span, first=first, last=last)
+                iteration += self._summed(part, here, span, first=first, last=last)
             if tail < 0 or last:
                 m, channels = self.sizes.result, span if tail < 0 else part
-                turn.append(self.layout.store(self._name(m), self._box(m, here, channels), self.at[GatedPhase.BEHIND, m]))
-            turns.append(turn)
+                iteration.append(self.layout.store(self._name(m), self._box(m, here, channels), self.at[GatedPhase.BEHIND, m]))
+            iterations.append(iteration)
         if not self.sizes.in_step or self._remaking(k):
-            turns[-1] += self._rest_behind(k)
-        return [*self._block(GatedPhase.BEHIND, weights, number), *fold(turns, LONGEST_PERIOD)]
+            iterations[-1] += self._rest_behind(k)
+        return [*self._block(GatedPhase.BEHIND, weights, number), *fold(iterations, LONGEST_PERIOD)]
 
     def _remaking(self, k: int) -> tuple[int, ...]:
         """The operators that make a slice again in phase 2; none where it is kept or loaded."""

@@ -89,7 +89,7 @@ class Gates:
         return {sum(1 << i for i in block.folds): block for block in self.blocks}
 
     @cached_property
-    def mates(self) -> list[int]:
+    def compatible(self) -> list[int]:
         """Per operator: the operators that share a block with it, itself included."""
         compatible = [1 << i for i in range(len(self.flow))]
         for block in self.blocks:

@@ -199,7 +199,7 @@ class Groups:
         """(bytes beside rings, rows of the highest maps that nothing in the group reads, bytes of a row of all of these): a band of them is held."""
         flow = self.dataflow
         last_maps = [
-            m for i in bits(flow.sinks(mask)) if not flow.succs[i] & mask for m in flow.results[i] if flow.maps[m].rows <= self.lines.turns[i]
+            m for i in bits(flow.sinks(mask)) if not flow.succs[i] & mask for m in flow.results[i] if flow.maps[m].rows <= self.lines.iterations[i]
         ]
         highest = max((flow.maps[m].rows for m in last_maps), default=0)
         beside = self.hardware.buffer_need(self._sums(mask), self.weight_bytes(mask)[1])

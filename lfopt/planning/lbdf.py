@@ -67,7 +67,7 @@ class LineBuffers:
                     sink = True
                 for c in bits(flow.readers[m] & mask):
                     rows = max(rows, self._demand(m, c, computed[c]))
-            computed[i] = lines.turns[i] if sink else rows
+            computed[i] = lines.iterations[i] if sink else rows
             sinks |= sink << i
             meet = ROOT if sink else self._meet(readers, chain, depth)
             chain[i], depth[i] = meet, depth[meet] + 1
@@ -138,8 +138,8 @@ class LineBuffers:
         leaving = flow.sinks(mask)
         sinks = [i for i in members if leaving >> i & 1]
         yield rings
-        while unfinished := [(min(rows_done[i] + band_rows, lines.turns[i]), i) for i in sinks if rows_done[i] < lines.turns[i]]:
-            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.turns[band[1]], band[1]))
+        while unfinished := [(min(rows_done[i] + band_rows, lines.iterations[i]), i) for i in sinks if rows_done[i] < lines.iterations[i]]:
+            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.iterations[band[1]], band[1]))
             produce(sink, rows)
             yield rings
 
@@ -197,13 +197,13 @@ class LineBuffers:
         for i, k in local.items():
             origin.update(dict.fromkeys(flow.results[i], k))
         demands = tuple(tuple((origin[o.map], o.reads) for o in lines.operands[i] if o.map in origin) for i in local)
-        heights = (lines.turns[source] if source >= 0 else flow.maps[maps[0]].rows, *(lines.turns[i] for i in local))
+        heights = (lines.iterations[source] if source >= 0 else flow.maps[maps[0]].rows, *(lines.iterations[i] for i in local))
         watched = tuple(
             (flow.maps[m].rows, tuple((local[i], reads) for i in bits(flow.readers[m] & between) for reads in self._between[m, i])) for m in maps
         )
         if meet != ROOT:
             return _Region(demands, heights, watched, ((local[meet], stop),))
-        return _Region(demands, heights, watched, tuple((local.get(i, 0), lines.turns[i]) for i in bits(sinks)))
+        return _Region(demands, heights, watched, tuple((local.get(i, 0), lines.iterations[i]) for i in bits(sinks)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,11 +48,11 @@ class CutCosts(NamedTuple):
     served: tuple[int, ...]  # masks of readers that one load may serve; of those in one group, all are in that of the first of them
 
 
-def served(flow: Dataflow, stretches: Sequence[Stretches], mates: Sequence[int], m: int) -> tuple[int, ...]:
+def served(flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], m: int) -> tuple[int, ...]:
     """Of a map; none that is within another."""
     readers, masks = [*bits(flow.readers[m])], list[int]()
     for k, first in enumerate(readers):
-        together = (r for r in readers[k + 1 :] if mates[first] >> r & 1 and not stretches[first].never & (flow.ancestors[r] | 1 << r))
+        together = (r for r in readers[k + 1 :] if compatible[first] >> r & 1 and not stretches[first].never & (flow.ancestors[r] | 1 << r))
         masks.append(1 << first | sum(1 << r for r in together))
     return tuple(mask for mask in masks if not any(mask != other and not mask & ~other for other in masks))
 

@@ -33,8 +33,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, RowReads, Tiling, bits
 from lfopt.ops.rows import all_rows, same_row
 from lfopt.ops.windows import windows
+from lfopt.planning.compatibility import convex
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.mates import convex
 
 CHANNELS = 16  # k: channels of a map that is not full
 NEVER = 1 << 62  # elements: more than any buffer
@@ -320,12 +320,12 @@ class OptimusCosts:
         return self._once.least_bytes
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Per operator: operators that may share a valid group with it, itself included."""
-        return self._mates
+        return self._compatible
 
     @cached_property
-    def _mates(self) -> tuple[int, ...]:
+    def _compatible(self) -> tuple[int, ...]:
         flow, layers = self.dataflow, self.model.layers
         fusible = sum(1 << i for i, layer in enumerate(layers) if layer is not None and self._may_join(i, layer))
         return tuple(convex(flow, [fusible if fusible >> i & 1 else 1 << i for i in range(len(flow))]))

@@ -20,8 +20,8 @@ from lfopt.ir import Box, BufferUse, Hardware, Loop, Node, Place, Span, Store, T
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.addresses import Life, allocate, peak_bytes
+from lfopt.planning.compatibility import parts
 from lfopt.planning.limit import Limit
-from lfopt.planning.mates import parts
 from lfopt.planning.streaming import BufferLayout
 
 SLOTS = 2  # of the place that weights pass through
@@ -197,7 +197,7 @@ class Resident:
             done |= 1 << i
         return peak.bytes
 
-    def mates(self, limit: int) -> list[int]:
+    def compatible(self, limit: int) -> list[int]:
         """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself included.
 
         A group that holds two operators hangs together by a path between them; on it the operator that touches the most bytes, and the place for the
@@ -258,8 +258,8 @@ class Resident:
                 kept = frozenset(name for name in self._constants[i] if name in lives)
                 spans = [*self._spans(i, kept)]
                 limit.spend(len(spans))
-                turns = partial(self._turn, i, kept, place=passing, index=index)
-                steps += _folded(turns, spans, number, even=not flow.specs[i].transposed)
+                iterations = partial(self._iteration, i, kept, place=passing, index=index)
+                steps += _folded(iterations, spans, number, even=not flow.specs[i].transposed)
                 number += len(spans) if len(kept) < len(self._constants[i]) else 0
             for m in flow.results[i]:
                 if flow.is_output[m] or flow.readers[m] & ~mask:
@@ -279,18 +279,18 @@ class Resident:
             m = flow.results[op][0]
             yield layout.gather(op, whole(flow.maps[m].shape), index[m], 0)
 
-    def _turn(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
+    def _iteration(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
         """Load one block of weights, if there are any, and compute what it makes."""
         flow = self.dataflow
-        turn: list[Node] = []
+        iteration: list[Node] = []
         offset = 0
         for name, box in self._block(op, kept, span):
-            turn.append(self.layout.load_constant(name, box, place, number, offset))
+            iteration.append(self.layout.load_constant(name, box, place, number, offset))
             offset += self.layout.constant_bytes(name, box)
         results = flow.results[op]
         boxes = [whole(flow.maps[m].shape) for m in results] if span is None else [_channels(flow, op, span)]
-        turn.append(self.layout.compute(op, tuple(boxes), tuple(index[m] for m in results)))
-        return turn
+        iteration.append(self.layout.compute(op, tuple(boxes), tuple(index[m] for m in results)))
+        return iteration
 
     def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
         """Output channels of the weight blocks of an operator, those that are kept whole left out; None: all channels at once."""
@@ -310,14 +310,14 @@ class Resident:
                 yield name, whole_box if span is None else footprint(flow.calls[op], index, _channels(flow, op, span))
 
 
-def _folded(turn: Callable[[Span | None, int], list[Node]], spans: Sequence[Span | None], number: int, *, even: bool) -> tuple[Node, ...]:
-    """The turns of an operator's weight blocks, the first of which has this number. `even`: those of equal spans move by equal steps."""
+def _folded(iteration: Callable[[Span | None, int], list[Node]], spans: Sequence[Span | None], number: int, *, even: bool) -> tuple[Node, ...]:
+    """The iterations of an operator's weight blocks, the first of which has this number. `even`: those of equal spans move by equal steps."""
     count = sum(1 for span in spans if span is not None and spans[0] is not None and span[1] - span[0] == spans[0][1] - spans[0][0])
     if not even or count < 2:
-        return fold([turn(span, number + k) for k, span in enumerate(spans)])
-    (loop,) = fold([turn(spans[0], number), turn(spans[1], number + 1)])
-    assert isinstance(loop, Loop), "two turns that differ only in where they are make a loop"
-    return replace(loop, count=count), *(node for k in range(count, len(spans)) for node in turn(spans[k], number + k))
+        return fold([iteration(span, number + k) for k, span in enumerate(spans)])
+    (loop,) = fold([iteration(spans[0], number), iteration(spans[1], number + 1)])
+    assert isinstance(loop, Loop), "two iterations that differ only in where they are make a loop"
+    return replace(loop, count=count), *(node for k in range(count, len(spans)) for node in iteration(spans[k], number + k))
 
 
 # -- weights by output channels --------------------------------------------------------------------------------------------------------------

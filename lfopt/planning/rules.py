@@ -61,7 +61,7 @@ class Rules:
         """Whether operators of the group are to run in different modes."""
         return len({self.modes[i] for i in bits(group & self.touched) if i in self.modes}) > 1
 
-    def mates(self, known: tuple[int, ...]) -> tuple[int, ...]:
+    def compatible(self, known: tuple[int, ...]) -> tuple[int, ...]:
         """Operators that may share a group, without those that must not."""
         compatible = list(known)
         for i in bits(self.touched):

@@ -183,14 +183,14 @@ class Segments:
         rows = (m for m, access in held if access == "vector" and m in local and self.flow.producer[m] >= 0)
         return sum(self.slices.row_bytes[m] - self.slices.slice_bytes(m) for m in rows)
 
-    def families(self, beta: int) -> Iterator[int]:
+    def segment_candidates(self, beta: int) -> Iterator[int]:
         """For every operator that a segment may begin with: those that may be in it, as far as they fit a buffer (strictly) by themselves."""
         flow = self.flow
         for first in range(len(flow)):
             start, role = self.grow(None, 0, first), self.roles[first]
             if role is None or role.by_row or start is None or min(start.floor, start.alone) >= beta:
                 continue
-            family, frontier = 1 << first, 0
+            candidate, frontier = 1 << first, 0
             if not role.runs and start.floor < beta:
                 beside = bits(flow.readers[start.source]) if start.head >= 0 else ()
                 frontier = flow.succs[first] | sum(1 << i for i in beside if i > first and self._is_head(start.source, role.channels, i))
@@ -201,12 +201,12 @@ class Segments:
                 head = start.head >= 0 and self._is_head(start.source, role.channels, i)
                 if here is None or self.least(i) >= beta or not (head or (here.sums if here.contracts else here.channels == role.channels)):
                     continue
-                family |= 1 << i
+                candidate |= 1 << i
                 if head or not (here.contracts or here.runs):
-                    frontier |= flow.succs[i] & ~family
+                    frontier |= flow.succs[i] & ~candidate
             maker = flow.producer[start.source] if start.head >= 0 else -1
             makes = self.roles[maker] if maker >= 0 else None
-            yield family | (1 << maker if makes is not None and makes.by_row else 0)
+            yield candidate | (1 << maker if makes is not None and makes.by_row else 0)
 
     def _alone(self, op: int) -> Segment | None:
         """A contraction that sums over slices of a map that it reads from DRAM."""

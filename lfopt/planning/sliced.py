@@ -167,11 +167,11 @@ class SlicedGroups:
 
     def tallest(self, mask: int) -> int:
         """Turns of the sink that takes the most."""
-        return max(self.lines.turns[i] for i in bits(self.flow.sinks(mask)))
+        return max(self.lines.iterations[i] for i in bits(self.flow.sinks(mask)))
 
     def computed_rows(self, mask: int, segment: Segment, grid: BandGrid) -> dict[int, ComputedRows]:
         """Rows that every operator computes, band by band."""
-        return computed_rows(self.flow, mask, grid, segment.sliced_maps, self.operands, self.lines.turns)
+        return computed_rows(self.flow, mask, grid, segment.sliced_maps, self.operands, self.lines.iterations)
 
     def _profile(self, mask: int, segment: Segment) -> Profile | None:
         flow, sizes, reads = self.flow, self.segments, self.reads(mask, segment)
@@ -206,7 +206,7 @@ class SlicedGroups:
             fixed += np.where(grid.counts > 1, sizes.sum_row(result, segment.channels), sizes.sum_row(result, sizes.width))
             fixed += sizes.slices.row_bytes[result]
         needs = np.broadcast_to(fixed[:, None], shape)
-        macs = {i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.turns[i])[:, None] for i, rows in computed.items()}
+        macs = {i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.iterations[i])[:, None] for i, rows in computed.items()}
         total = sum(count if i == segment.tail else count * counts for i, count in macs.items()) + np.zeros(shape, np.int64)
         tail = Passing(bands, np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64), 0, 0, 0)
         if segment.tail >= 0:
@@ -362,12 +362,17 @@ class SlicedGroups:
         sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
         first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]
         maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
-        return RowOrder(reads, maker, rows, loads, {i: self.lines.turns[i] for i in bits(sinks)}, first)
+        return RowOrder(reads, maker, rows, loads, {i: self.lines.iterations[i] for i in bits(sinks)}, first)
 
     def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one row."""
-        turns, vectors = {self.lines.turns[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
-        return vectors and segment.mean < 0 and len(turns) == 1 and all(r.access == "vector" or r.operand.reads is same_row(*turns) for r in reads)
+        iterations, vectors = {self.lines.iterations[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
+        return (
+            vectors
+            and segment.mean < 0
+            and len(iterations) == 1
+            and all(r.access == "vector" or r.operand.reads is same_row(*iterations) for r in reads)
+        )
 
     def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every sliced map is read once, and one result follows from all others."""

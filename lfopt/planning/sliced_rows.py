@@ -61,10 +61,10 @@ class RowOrder:
         for reading in readings:
             self.needs[reading.op].append(reading)
 
-    def folded_turns(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
-        """As `turns`; those that only repeat others are not made. `spans`: rows between which an operator goes on as it does.
+    def folded_iterations(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
+        """As `iterations`; those that only repeat others are not made. `spans`: rows between which an operator goes on as it does.
 
-        `longest`: turns of a period that is looked for.
+        `longest`: iterations of a period that is looked for.
         """
         keys: list[int | SlicedSource] = [*self.done, *self.loaded]
         at = {key: k for k, key in enumerate(keys)}
@@ -80,8 +80,8 @@ class RowOrder:
         leading = [StateSink(at[op], self.rows[op][1], of) for op, of in self.sinks.items() if op in self.first]
         reaches = [StateSpan(at[op], *span) for op, span in spans.items()]
         steady = Steady((*self.done.values(), *self.loaded.values()), readings, reaches, leading, 1, longest)
-        for turn in self.turns():
-            yield turn
+        for iteration in self.iterations():
+            yield iteration
             if len(leading) == 1 and (repeated := steady.again((*self.done.values(), *self.loaded.values()))):
                 again, state = repeated
                 rows = iter(state)
@@ -89,7 +89,7 @@ class RowOrder:
                 self.loaded.update(zip(self.loaded, rows, strict=True))
                 yield again
 
-    def turns(self) -> Iterator[list[Event]]:
+    def iterations(self) -> Iterator[list[Event]]:
         """What happens for each row of each sink, and at last the rows that pass though nobody reads them."""
         while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
             leading = [op for op in unfinished if op in self.first] or unfinished
@@ -141,8 +141,8 @@ def ring_rows(order: RowOrder) -> dict[int, int]:
     result_of = {op: m for m, op in order.maker.items()}
     rings = dict.fromkeys((*order.maker, *readers), 1)
     done = dict(order.done)
-    for turn in order.turns():
-        for op, source, row, _ in turn:
+    for iteration in order.iterations():
+        for op, source, row, _ in iteration:
             m = source[0] if source is not None else result_of.get(op, -1)
             if m in rings and (source is None or source[1] == "slice"):
                 oldest = min((r.operand.reads.keep[done[r.op]] for r in readers.get(m, ()) if done[r.op] < order.rows[r.op][1]), default=row)

@@ -15,12 +15,12 @@ from typing import NamedTuple, get_args
 
 from lfopt.ir import Again, Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
 from lfopt.planning.banding import BandGrid
+from lfopt.planning.iterations import rolled
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
 from lfopt.planning.sliced import SlicedGroups, SlicedOption
 from lfopt.planning.sliced_rows import Access, Event, SlicedSource, in_step
 from lfopt.planning.streaming import with_rows
-from lfopt.planning.turns import in_turn
 
 LONGEST_PERIOD = 16  # rows, or bands, that are looked at to find what repeats
 
@@ -219,11 +219,11 @@ class SlicedScheduler:
         keys = [(stop - start, leaving and not part) for part, (start, stop) in enumerate(self.parts)]
         count = sum(piece.passing or piece.passing_tail for piece in self.slices)
         first = band * count * len(self.parts)  # number of its first weight block
-        yield from in_turn(keys, lambda part: [*self._part(band, part, first + part * count)])
+        yield from rolled(keys, lambda part: [*self._part(band, part, first + part * count)])
 
     def _part(self, band: int, part: int, number: int) -> Iterator[Node]:
         numbers = [number + count for count in accumulate((piece.passing or piece.passing_tail for piece in self.slices), initial=0)]
-        yield from in_turn(self._alike, lambda k: [*self._slice(band, part, self.slices[k], numbers[k])])
+        yield from rolled(self._alike, lambda k: [*self._slice(band, part, self.slices[k], numbers[k])])
 
     @cached_property
     def _alike(self) -> list[object]:
@@ -247,13 +247,16 @@ class SlicedScheduler:
                 loads[m, "part"] = (new, stop)
         rows = {i: (bands[band][0], bands[band][1]) for i, bands in self.rows.items()}
         if self.in_step and not piece.last:  # the last slice ends sums, of which one row has room when it is finished
-            turns: Iterator[list[Event] | Again] = in_step(self.reads, [*loads], rows[self.reads[0].op], max(self.rings.values()))
+            iterations: Iterator[list[Event] | Again] = in_step(self.reads, [*loads], rows[self.reads[0].op], max(self.rings.values()))
         else:
             spans = {i: (bands[band][2], bands[band][1]) for i, bands in self.rows.items()}  # rows before these are not stored
             if segment.mean >= 0:
-                spans[segment.mean] = 1, self.groups.lines.turns[segment.mean] - 1
-            turns = self.groups.order(self.mask, segment, self.reads, rows, loads).folded_turns(spans, LONGEST_PERIOD)
-        blocks = (turn if isinstance(turn, Again) else [step for event in turn for step in self._event(event, band, part, piece)] for turn in turns)
+                spans[segment.mean] = 1, self.groups.lines.iterations[segment.mean] - 1
+            iterations = self.groups.order(self.mask, segment, self.reads, rows, loads).folded_iterations(spans, LONGEST_PERIOD)
+        blocks = (
+            iteration if isinstance(iteration, Again) else [step for event in iteration for step in self._event(event, band, part, piece)]
+            for iteration in iterations
+        )
         yield from fold(blocks, LONGEST_PERIOD)
 
     def _block(self, piece: Slice, part: Span, number: int) -> Iterator[Step]:
@@ -285,7 +288,7 @@ class SlicedScheduler:
             if piece.last:
                 yield self.layout.store(tensor.name, box, self.results[result])
         elif event.op == segment.mean:
-            ends = row[1] == self.groups.lines.turns[event.op]
+            ends = row[1] == self.groups.lines.iterations[event.op]
             box = sizes.channels(result, piece.span)
             yield self.layout.compute(event.op, (box,), (self.results[result],), row, self.sums, first=not event.row, last=ends)
         else:

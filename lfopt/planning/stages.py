@@ -225,7 +225,7 @@ def _is_full(box: Box, shape: tuple[int, ...]) -> bool:
 
 
 def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
-    """Multiply-accumulates of the steps, every turn of every loop."""
+    """Multiply-accumulates of the steps, every iteration of every loop."""
     macs = Fraction(0)
     for node in nodes:
         if isinstance(node, Loop):

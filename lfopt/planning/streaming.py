@@ -35,7 +35,7 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
 from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
-LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
+LONGEST_PERIOD = 64  # iterations of the sinks that are looked at to find what repeats
 
 
 class AllocationRequest(NamedTuple):
@@ -282,7 +282,7 @@ class Walk:
         flow = group.flow
         self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = group, flow, boxes, frame, places, band_rows
         self.lines = lines = lines or Lines.plain(flow)
-        rows = rows or {i: row_span(frame) if frame else (0, lines.turns[i]) for i in group.members}
+        rows = rows or {i: row_span(frame) if frame else (0, lines.iterations[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
         self.heights = {i: stop for i, (_, stop) in rows.items()}
         spans = {o.source.name: row_span(boxes[o.source.name]) for o in operands}
@@ -298,12 +298,12 @@ class Walk:
                 self.needs[i].append((-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads))
         self.steps: list[Step] = []
 
-    def turns(self) -> Iterator[list[Step] | Again]:
+    def iterations(self) -> Iterator[list[Step] | Again]:
         """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads.
 
         Turns that only repeat those before are not walked.
         """
-        done, heights, of = self.done, self.heights, self.lines.turns
+        done, heights, of = self.done, self.heights, self.lines.iterations
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
         steady = self._steady(sinks)
         while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
@@ -326,9 +326,9 @@ class Walk:
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
         reads = [(at[i], at[name or maker], name, reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
         readings = [StateRead(i, source, need if not name else within(need, self.ends[name])) for i, source, name, need in reads]
-        reaches = [StateSpan(at[i], 1, lines.turns[i] - 1) for i in self.group.members if lines.running >> i & 1]
+        reaches = [StateSpan(at[i], 1, lines.iterations[i] - 1) for i in self.group.members if lines.running >> i & 1]
         reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
-        bands = [StateSink(at[i], self.heights[i], lines.turns[i]) for i in sinks]
+        bands = [StateSink(at[i], self.heights[i], lines.iterations[i]) for i in sinks]
         return Steady((*self.done.values(), *self.loaded.values()), readings, reaches, bands, self.band_rows, LONGEST_PERIOD)
 
     def _produce(self, sink: int, rows: int) -> None:
@@ -389,7 +389,7 @@ class Walk:
     def _fold(self, op: int, rows: Span) -> None:
         """Take rows of the operand of a reduction that runs."""
         flow, layout = self.flow, self.group.layout
-        (m,), last = flow.results[op], rows[1] == self.lines.turns[op]
+        (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
         tensor, sums = flow.maps[m], self.places[layout.sums_name(op)]
         box = whole(tensor.shape)
         self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
@@ -418,5 +418,5 @@ def line_buffer_schedule(
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    turns = [*(limit or Limit()).allowed(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).turns())]
-    return places, (*head, *fold(turns, LONGEST_PERIOD))
+    iterations = [*(limit or Limit()).allowed(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).iterations())]
+    return places, (*head, *fold(iterations, LONGEST_PERIOD))

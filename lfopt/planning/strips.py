@@ -241,22 +241,24 @@ class StripGroups:
         parts = _parts(group, cuts, strip_cuts(cuts.count, choice.columns))
         operators, inputs = self.again(mask, rings)
         staying = frozenset(o.source.name for o in operands if o.source.map not in inputs)
-        rows = {i: (0 if i in operators else groups.lines.turns[i], groups.lines.turns[i]) for i in group.members}  # from the second strip on
+        rows = {
+            i: (0 if i in operators else groups.lines.iterations[i], groups.lines.iterations[i]) for i in group.members
+        }  # from the second strip on
 
         def steps(k: int) -> tuple[Node, ...]:
             computed, stored = parts[k]
             boxes = {o.source.name: computed[o.source.map] for o in operands}
             walk = _StripWalk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
             walk.parts, walk.stored = computed, stored
-            return fold([*limit.allowed(walk.turns())], LONGEST_PERIOD)
+            return fold([*limit.allowed(walk.iterations())], LONGEST_PERIOD)
 
         nodes: list[Node] = [layout.load_constant(name, whole(flow.graph.tensors[name].shape), at[name]) for name in group.constants()]
         for first, count in _alike([_extents(*part) for part in parts], [_starts(*part) for part in parts]):
-            turn = steps(first)
-            if count > 1:  # two turns say how far all others are apart
-                turn = fold([turn, steps(first + 1)])
-                turn = _repeated(turn, count) if count > 2 else turn
-            nodes += turn
+            iteration = steps(first)
+            if count > 1:  # two iterations say how far all others are apart
+                iteration = fold([iteration, steps(first + 1)])
+                iteration = _repeated(iteration, count) if count > 2 else iteration
+            nodes += iteration
         return places, tuple(nodes)
 
 
@@ -348,7 +350,7 @@ def _alike(extents: Sequence[tuple[int, ...]], starts: Sequence[Ints]) -> list[t
 
 
 def _repeated(nodes: tuple[Node, ...], count: int) -> tuple[Node, ...]:
-    """A loop of two turns as one of so many."""
+    """A loop of two iterations as one of so many."""
     (loop,) = nodes
     assert isinstance(loop, Loop), "strips that are alike make a loop"
     return (replace(loop, count=count),)

@@ -46,8 +46,8 @@ from lfopt.ir import (
     box_elements,
     box_shape,
     counted_leaves,
-    in_turn,
     round_up,
+    unfused_steps,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, Tiling
@@ -157,13 +157,13 @@ class Engines:
         attention, then = self._attentions.named(step)
         if attention is not None:
             rest = Compute(step.operator, step.boxes, step.places, then=then)
-            return (*in_parts(attention.call, step), *([*in_turn(rest)][1:] if then and step.last else ()))
+            return (*in_parts(attention.call, step), *([*unfused_steps(rest)][1:] if then and step.last else ()))
         flight = (step.operator, *step.then)
         if flight not in self._stages:
             calls = [self.flow.calls[self._index[name]] for name in flight]
             self._stages[flight] = stages(replace(calls[0], then=tuple(calls[1:]))) if calls[0].result_tensors[0].quantization else ()
         found = self._stages[flight]
-        return tuple(stage_steps(step, found) if found else in_turn(step))
+        return tuple(stage_steps(step, found) if found else unfused_steps(step))
 
     def _bands(self, step: Compute) -> Sequence[Compute]:
         parts = self._parts(step)

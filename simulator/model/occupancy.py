@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Step, Transfer, in_turn, row_axis, step_count
+from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count, unfused_steps
 from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
@@ -246,7 +246,7 @@ class _Walk:
             return
         if step.then:
             if id(step) not in self.flights:
-                self.flights[id(step)] = (*in_turn(step),)
+                self.flights[id(step)] = (*unfused_steps(step),)
             for one in self.flights[id(step)]:
                 self.compute(one, by[: len(one.origin)], now)
             return

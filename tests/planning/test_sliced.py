@@ -161,10 +161,10 @@ def test_the_bound_of_a_block_never_falls_and_mates_hold_it() -> None:
     grown = 0
     for costs, _, _, need in blocks(range(300, 400)):
         mode, mask, bound, done, floors = sliced(costs), costs.dataflow.everything, None, 0, [0]
-        mates = mode.mates(need + 1)
+        compatible = mode.compatible(need + 1)
         for op in bits(mask):
             assert mode.least(op) <= need
-            assert not mask & ~mates[op]
+            assert not mask & ~compatible[op]
             bound = mode.grow(done, bound, op)
             done |= 1 << op
             assert mode.may_fit(done, bound, need + 1)

@@ -27,7 +27,7 @@ from lfopt.planning.folds import Folds
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
 from lfopt.planning.tiles import Tile, Tiles, schedule
-from lfopt.planning.work import CHANNELS, TilingRegion, channel_blocks, channel_groups
+from lfopt.planning.tiling_region import CHANNELS, TilingRegion, channel_blocks, channel_groups
 from simulator.interpreter.execute import Machine
 from simulator.model.occupancy import occupancy
 from simulator.model.timing import Accelerator
@@ -112,7 +112,7 @@ def _folded(folds: Folds, blocks: tuple[tuple[int, int], ...], rows: int) -> Til
 
 def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> None:
     """Run the tiling: it moves what it says, takes what it says, and gives what the network gives."""
-    flow, work = tiles.flow, tiles.work(mask)
+    flow, work = tiles.flow, tiles.region(mask)
     places, steps = schedule(work, tile)
     what = f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} on {tiles.layout.hardware}: {tile}"
     assert dram_bytes(steps) == tile.dram, f"{what}: steps move {dram_bytes(steps)}"
@@ -148,7 +148,7 @@ def check_random(seeds: Iterable[int], chip: Hardware, draw: Callable[[np.random
         values = {**inputs, **reference(graph, inputs, everything=True)}
         tiles = tilings(flow, chip)
         for mask in groups_to_tile(flow):
-            for tile in random_tilings(tiles.work(mask), rng, 4):
+            for tile in random_tilings(tiles.region(mask), rng, 4):
                 check(graph, tiles, mask, tile, values)
                 kinds[tile.kind] += 1
     return kinds
@@ -194,7 +194,7 @@ def test_tiles_of_a_contraction_move_each_part_when_it_is_not_on_chip_already(gr
     flow, inputs = Dataflow.of(graph), random_inputs(graph, np.random.default_rng(0))
     tiles, mask = tilings(flow, Hardware(1, channel_align=align)), (1 << len(flow)) - 1
     values = {**inputs, **reference(graph, inputs, everything=True)}
-    work = tiles.work(mask)
+    work = tiles.region(mask)
     slices = ContractionSlices(work)
     for grid in slices.grids():
         tile = _sliced(slices, grid)
@@ -211,7 +211,7 @@ def test_parts_of_a_reduction_read_what_the_whole_reads_and_keep_partial_sums_be
         flow = Dataflow.of(random_reduction(rng))
         tiles, accelerator = tilings(flow, chip), Accelerator(flow, chip)
         for mask in groups_to_tile(flow):
-            work = tiles.work(mask)
+            work = tiles.region(mask)
             for tile in (tile for tile in random_tilings(work, rng, 4) if tile.kind == "folds"):
                 places, nodes = schedule(work, tile)
                 steps = [step for step in unfold(nodes) if isinstance(step, Compute) and step.operator == work.call.operator.name]
@@ -235,7 +235,7 @@ def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tup
     kinds, falls, before = Counter[str](), 0, None
     for size in sizes:
         tiles = tilings(flow, chip)
-        work, tile = tiles.work(mask), tiles.best(mask, size)
+        work, tile = tiles.region(mask), tiles.best(mask, size)
         what = f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} at {size} B on {chip}: {tile}"
         kinds[tile.kind] += 1
         if tile.kind != "none":
@@ -273,7 +273,7 @@ def test_a_reduction_over_rows_is_folded_wherever_not_even_one_element_of_its_re
     for seed in range(30):
         flow = Dataflow.of(random_reduction(np.random.default_rng(seed)))
         for mask in groups_to_tile(flow):
-            work = tilings(flow, chip).work(mask)
+            work = tilings(flow, chip).region(mask)
             if not work.folds:
                 continue
             folds = Folds(work)
@@ -296,7 +296,7 @@ def test_squeezes_of_maps_larger_than_the_buffer_move_every_tensor_once(kib: int
     for i, operator in enumerate(flow.operators):
         if operator.kind == "ReduceMean":
             tile = tiles.best(1 << i, kib * KIB)
-            assert tile.dram == tiles.work(1 << i).once
+            assert tile.dram == tiles.region(1 << i).once
             kinds[tile.kind] += 1
     assert kinds["folds"] >= 2
     assert kinds["none"] == 0
@@ -413,7 +413,7 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
     for seed in range(60):
         flow = Dataflow.of(random_graph(np.random.default_rng(seed), 2))
         for mask in groups_to_tile(flow):
-            work = tilings(flow, chip).work(mask)
+            work = tilings(flow, chip).region(mask)
             if not work.uniform or np.prod(work.shape) > 250:
                 continue
             choices = list(all_tilings(work))

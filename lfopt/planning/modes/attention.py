@@ -13,7 +13,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single
 from lfopt.planning.streaming import BufferLayout
 from lfopt.planning.tiles import signature
-from lfopt.planning.work import TilingRegion
+from lfopt.planning.tiling_region import TilingRegion
 
 
 class _Choice(NamedTuple):
@@ -46,19 +46,19 @@ class Attentive(ExecutionMode):
             return False
         return is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))
 
-    def _work(self, mask: int) -> TilingRegion:
+    def _region(self, mask: int) -> TilingRegion:
         return TilingRegion(self.layout, mask, {})
 
     def _best(self, mask: int, beta: int) -> _Choice:
         key = signature(self.groups.dataflow, mask), beta
         if key not in self._known:
-            work = self._work(mask)
-            fitting = best(work, beta)
+            region = self._region(mask)
+            fitting = best(region, beta)
             if fitting is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
-                self._known[key] = _Choice(None, AttentionTiling(work).dram(AttentionBlocks(1, 1, 1)), beta - 1)
+                self._known[key] = _Choice(None, AttentionTiling(region).dram(AttentionBlocks(1, 1, 1)), beta - 1)
             else:
                 blocks, dram, need = fitting
-                self._known[key] = _Choice(blocks, dram, need, row_count(AttentionTiling(work).out(blocks, 0, 0)))
+                self._known[key] = _Choice(blocks, dram, need, row_count(AttentionTiling(region).out(blocks, 0, 0)))
         return self._known[key]
 
     @property
@@ -90,7 +90,7 @@ class Attentive(ExecutionMode):
         blocks = choice.blocks
         if blocks is None:
             return Scheduled(choice.buffer_bytes, "the buffer is too small for one query and one key of attention")
-        return Scheduled(choice.buffer_bytes, lambda limit: AttentionTiling(self._work(mask)).schedule(blocks, limit))
+        return Scheduled(choice.buffer_bytes, lambda limit: AttentionTiling(self._region(mask)).schedule(blocks, limit))
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""

@@ -10,9 +10,9 @@ from lfopt.ir import BufferUse, Cost, Place
 from lfopt.ops import bits
 from lfopt.planning.band_bounds import BandBounds
 from lfopt.planning.brr import Banded, BandedGroups
+from lfopt.planning.compatibility import band_bytes, compatible_in_bands
 from lfopt.planning.groups import Groups
-from lfopt.planning.mates import band_bytes, band_mates
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, ModeOption, Scheduled, SearchSpace, TrafficTerms, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, ModeOption, Scheduled, SearchSpace, TrafficTerms, slice_widenings
 
 MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
 
@@ -91,7 +91,7 @@ class InBands(ExecutionMode):
 
     def _schedule(self, mask: int, beta: int, bands: BandedGroups, banded: Banded) -> Scheduled:
         widest = bands, banded
-        for width in widths(self.groups, mask):
+        for width in slice_widenings(self.groups, mask):
             wider = self._bands(width, wide=bands.slices.wide)
             choice = wider.like(mask, banded)
             if choice is None or choice.buffer_bytes >= beta:
@@ -158,6 +158,6 @@ class InBands(ExecutionMode):
         """See `band_bytes`."""
         return band_bytes(self.bands.slices, op)
 
-    def mates(self, beta: int) -> list[int]:
-        """See `band_mates`."""
-        return band_mates(self.bands.slices, beta)
+    def compatible(self, beta: int) -> list[int]:
+        """See `compatible_in_bands`."""
+        return compatible_in_bands(self.bands.slices, beta)

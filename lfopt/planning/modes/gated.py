@@ -144,6 +144,6 @@ class Gated(ExecutionMode):
         groups = (group for block in self.gates.blocks for group in block.groups if group >> op & 1)
         return min(map(self.need, groups), default=NEVER)
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """Operators of one block."""
-        return [*self.gates.mates]
+        return [*self.gates.compatible]

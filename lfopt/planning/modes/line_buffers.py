@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
+from lfopt.planning.compatibility import compatible_in_line_buffers
 from lfopt.planning.groups import Groups
-from lfopt.planning.mates import mates
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, weight_uses
 from lfopt.planning.streaming import BufferLayout, line_buffer_schedule
 
@@ -178,6 +178,6 @@ class LineBuffered(ExecutionMode):
         """The bound of the operator alone."""
         return self.grow(0, None, op)
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """As far as the cheapest path between two operators tells."""
-        return mates(self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta)
+        return compatible_in_line_buffers(self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta)

@@ -169,7 +169,7 @@ class ExecutionMode(Protocol):
         """
         return 0
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """Per operator: a superset of the operators that share a group with it that may run so on beta, itself included."""
         return [1 << i for i in range(len(self.groups.dataflow))]
 
@@ -202,7 +202,7 @@ def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:
         before = size
 
 
-def widths(groups: Groups, mask: int) -> Iterator[int]:
+def slice_widenings(groups: Groups, mask: int) -> Iterator[int]:
     """Channels in a slice that a plan may take what buffer is left over for: twice as many as the chip must have, four times, up to all there are."""
     calls, width = groups.dataflow.calls, groups.hardware.channel_align
     most = max((shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1), default=1)

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, tallest, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, slice_widenings, tallest
 from lfopt.planning.resident import Peak, Resident
 
 
@@ -42,7 +42,7 @@ class WholeMaps(ExecutionMode):
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
         widest, padding = self.resident, self.resident.padding(mask)
-        for width in widths(self.groups, mask):
+        for width in slice_widenings(self.groups, mask):
             if width not in self._wider:
                 self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
             if self._wider[width].need(mask) >= beta:
@@ -88,6 +88,6 @@ class WholeMaps(ExecutionMode):
         """The bound of the operator alone."""
         return self.resident.grow(0, Peak(), op).bytes
 
-    def mates(self, beta: int) -> list[int]:
-        """See `Resident.mates`."""
-        return self.resident.mates(beta)
+    def compatible(self, beta: int) -> list[int]:
+        """See `Resident.compatible`."""
+        return self.resident.compatible(beta)

@@ -9,7 +9,7 @@ from functools import cached_property
 from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, TrafficTerms, place_use, widths
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, TrafficTerms, place_use, slice_widenings
 from lfopt.planning.segments import Segment, Segments
 from lfopt.planning.sliced import Sliced, SlicedGroups
 from lfopt.planning.sliced_schedule import SlicedScheduler
@@ -57,7 +57,7 @@ class BySlices(ExecutionMode):
         best = SlicedScheduler(sizes, sizes.segments, mask, choice.way)
         sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
         assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
-        for width in widths(self.groups, mask):
+        for width in slice_widenings(self.groups, mask):
             if width >= choice.way.segment.channels:
                 break
             if width not in self._wider:
@@ -111,10 +111,10 @@ class BySlices(ExecutionMode):
         """The bound of the operator alone, which is on chip in no other way where it follows on slices."""
         return self.sliced.segments.least(op)
 
-    def mates(self, beta: int) -> list[int]:
-        """See `Segments.families`."""
+    def compatible(self, beta: int) -> list[int]:
+        """See `Segments.segment_candidates`."""
         compatible = [1 << i for i in range(len(self.groups.dataflow))]
-        for family in self.sliced.segments.families(beta):
-            for i in bits(family):
-                compatible[i] |= family
+        for candidate in self.sliced.segments.segment_candidates(beta):
+            for i in bits(candidate):
+                compatible[i] |= candidate
         return compatible

@@ -9,9 +9,9 @@ from functools import cached_property
 from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
 from lfopt.planning import tiles
-from lfopt.planning.epilogue import families
+from lfopt.planning.epilogue import epilogue_candidates
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, ModeOption, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, widths
+from lfopt.planning.modes.mode import ExecutionMode, ModeOption, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, slice_widenings
 
 
 class Tiled(ExecutionMode):
@@ -52,7 +52,7 @@ class Tiled(ExecutionMode):
             return
         seen: set[tiles.Tile] = set()
         columns = self.groups.hardware.mac_columns
-        full = [width for width in widths(self.groups, mask) if width % columns == 0] if self._as_tiled else []
+        full = [width for width in slice_widenings(self.groups, mask) if width % columns == 0] if self._as_tiled else []
         for width in (None, *full):
             tile = self.tiles.best(mask, beta, width)
             same = replace(tile, width=None) if tile.kind != "bands" else tile  # only bands are made of blocks that are no wider
@@ -85,21 +85,21 @@ class Tiled(ExecutionMode):
         if tile.kind == "none":
             kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
             return Scheduled(tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows")
-        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.work(mask, tile.width), tile, limit))
+        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit))
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None of weights alone. What lies between two operators of an epilogue group is one, of which the first is the head."""
+        """None of weights alone. What lies between two operators of an epilogue group is one, of which the first is the anchor operator."""
         return 0 if is_single(mask) or self.may_fit(mask, None, beta) else NEVER
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """Operators of one epilogue may meet, whatever the buffer."""
-        compatible = super().mates(beta)
+        compatible = super().compatible(beta)
         if self.space.epilogue:
-            for family in families(self.groups.follows):
-                for i in bits(family):
-                    compatible[i] |= family
+            for candidate in epilogue_candidates(self.groups.follows):
+                for i in bits(candidate):
+                    compatible[i] |= candidate
         return compatible

@@ -27,16 +27,16 @@ class TilingRegion:
         self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
         self.group = StreamedGroup(layout, mask, rings)
-        self.head = (mask & -mask).bit_length() - 1
-        self.call = flow.calls[self.head]
+        self.anchor = (mask & -mask).bit_length() - 1
+        self.call = flow.calls[self.anchor]
         self.shape = self.call.result
         self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.computed)  # frames are boxes of every map alike
-        contracts = flow.specs[self.head].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.head])
+        contracts = flow.specs[self.anchor].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.anchor])
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
-        self.convolves = flow.specs[self.head].family is Family.CONVOLUTION
+        self.convolves = flow.specs[self.anchor].family is Family.CONVOLUTION
         windowed = self.convolves and len(self.shape) in (4, 5)
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
-        by_matrix = flow.specs[self.head].family is Family.PRODUCT
+        by_matrix = flow.specs[self.anchor].family is Family.PRODUCT
         self.operands = self.group.operands(as_seen=True)
         entire = any(o.source.entire for o in self.operands)
         rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # rows are neither output channels nor a batch
@@ -44,8 +44,8 @@ class TilingRegion:
         self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire  # a reduction over the rows of a map
 
     def own(self, op: int, index: int) -> bool:
-        """Whether an input is one of the head's own: not of what follows it, in flight or as an operator of the group."""
-        return op == self.head and index < len(self.call.operator.inputs)
+        """Whether an input is one of the anchor's own: not of what follows it, in flight or as an operator of the group."""
+        return op == self.anchor and index < len(self.call.operator.inputs)
 
     @cached_property
     def once(self) -> DramBytes:
@@ -103,7 +103,7 @@ class TilingRegion:
 
     def least_bytes(self, size: int, others: Sequence[tuple[int, int]]) -> int:
         """What a contraction in blocks of so many channels moves at the least: an input that does not stay on chip is read for each of them."""
-        data = next(o for o in self.operands if o.op == self.head and o.input == 0)
+        data = next(o for o in self.operands if o.op == self.anchor and o.input == 0)
         halo = self.halo_bytes(others[0][1]) if others else 0
         if not others and self.group.ring(data.source) >= data.source.tensor.rows:
             return 0

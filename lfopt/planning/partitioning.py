@@ -62,17 +62,19 @@ def cut(layout: BufferLayout, mask: int, places: Sequence[Place], band_rows: int
 def _stage(layout: BufferLayout, partition: _Partitioner, members: int, at: dict[str, int]) -> ThreadStage:
     together = layout.flow.heights[next(bits(members))] == 1
     parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
-    return ThreadStage(together, tuple(parts), tuple(fold(_turns(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts))
+    return ThreadStage(
+        together, tuple(parts), tuple(fold(_iterations(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts)
+    )
 
 
-def _turns(layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators) -> list[list[Step] | Again]:
+def _iterations(layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators) -> list[list[Step] | Again]:
     flow, group = layout.flow, StreamedGroup(layout, mask, {})
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}
     for o in operands:
         read.setdefault(o.source.map, []).append(reach(o.reads, rows[o.op]))
     boxes = {flow.maps[m].name: with_rows(whole(flow.maps[m].shape), _hull(spans)) for m, spans in read.items()}
-    return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).turns())
+    return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).iterations())
 
 
 class _Partitioner:

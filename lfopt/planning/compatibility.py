@@ -12,7 +12,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.slices import SliceSizes
 
 
-def mates(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int) -> list[int]:
+def compatible_in_line_buffers(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int) -> list[int]:
     """Per operator: operators that may share a group that takes less than `limit` bytes of buffer with it, itself included.
 
     A group that holds two operators hangs together by a path between them, and takes at least the weights on that path and the rows of the maps that
@@ -40,7 +40,7 @@ def parts(flow: Dataflow, inside: int) -> list[int]:
     return connected
 
 
-def band_mates(slices: SliceSizes, limit: int) -> list[int]:
+def compatible_in_bands(slices: SliceSizes, limit: int) -> list[int]:
     """Per operator: operators that may share a group that runs in bands (mode brr) in less than `limit` bytes with it, itself included."""
     flow = slices.dataflow
     able = [not slices.facts[i].never and band_bytes(slices, i) < limit for i in range(len(flow))]
