@@ -4,8 +4,8 @@ A group in mode lbdf follows the plan's steps through the plan's rings. Loads an
 moves the bytes. Groups in other modes run operator by operator on whole maps, and so does a group of one function, which has no use for rings.
 
 Several threads make every row of a group with rings together; or each makes rows of its own, in rings of its own, and waits for the others where a
-stage ends (`lfopt.planning.partitioning`). Rows that two threads need are then made twice. Where that costs more than waiting for one another after every
-row does, threads share every row.
+stage ends (`lfopt.planning.partitioning`). Rows that two threads need are then computed twice. Where that costs more than waiting for one another
+after every row does, threads share every row.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
 from lfopt.ops import Call
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.flops import flops
 from lfopt.rewrite.log import Applied, Log
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 Constants = Mapping[str, np.ndarray | None]
 
@@ -120,53 +120,53 @@ class Affine:
         return scaled - by if self.kind == "Sub" and self.map_first else scaled + by
 
 
-def fold_affine(board: Board, log: Log, among: Collection[str] | None = None) -> int:
+def fold_affine(mutable: MutableGraph, log: Log, among: Collection[str] | None = None) -> int:
     """Mul, Div, Add, Sub by a constant per channel after Conv, ConvTranspose or Gemm; the number folded.
 
     `among`: into these layers alone, by name.
     """
     count = 0
-    for name in tuple(board.operators):
-        operator = board.operators[name]
-        pair = _affine(board, operator)
+    for name in tuple(mutable.operators):
+        operator = mutable.operators[name]
+        pair = _affine(mutable, operator)
         if pair is None or (among is not None and pair[1].name not in among):
             continue
         affine, layer = pair
-        if (reason := _hindrance(board, operator, affine, layer)) is not None:
+        if (reason := _hindrance(mutable, operator, affine, layer)) is not None:
             log.refuse(f"{layer.kind} takes in {operator.kind}", operator.name, reason)
             continue
-        before = flops(board.call(operator)) + flops(board.call(layer))
-        position = board.position[layer.name]
-        inputs = (layer.inputs[0], *_folded_inputs(board, affine, layer))
-        board.remove(operator.name)
-        board.remove(layer.name)
-        board.add(replace(layer, inputs=inputs, outputs=operator.outputs), position)
-        after = flops(board.call(board.operators[layer.name]))
+        before = flops(mutable.call(operator)) + flops(mutable.call(layer))
+        position = mutable.position[layer.name]
+        inputs = (layer.inputs[0], *_folded_inputs(mutable, affine, layer))
+        mutable.remove(operator.name)
+        mutable.remove(layer.name)
+        mutable.add(replace(layer, inputs=inputs, outputs=operator.outputs), position)
+        after = flops(mutable.call(mutable.operators[layer.name]))
         log.applied.append(Applied(f"{layer.kind} takes in {operator.kind}", "fold", (layer.name, operator.name), (layer.name,), before, after))
         count += 1
     return count
 
 
-def _affine(board: Board, operator: Operator) -> tuple[Affine, Operator] | None:
+def _affine(mutable: MutableGraph, operator: Operator) -> tuple[Affine, Operator] | None:
     """What the operator does, and the layer that it follows."""
-    if operator.kind not in ("Mul", "Div", "Add", "Sub") or not board.is_plain(operator):
+    if operator.kind not in ("Mul", "Div", "Add", "Sub") or not mutable.is_plain(operator):
         return None
     for place in (0, 1):
         source, constant = operator.inputs[place], operator.inputs[1 - place]
-        layer = board.plain_maker(source)
-        if layer is None or constant not in board.constants or layer.kind not in ("Conv", "ConvTranspose", "Gemm"):
+        layer = mutable.plain_maker(source)
+        if layer is None or constant not in mutable.constants or layer.kind not in ("Conv", "ConvTranspose", "Gemm"):
             continue
         if not (operator.kind == "Div" and place == 1):
             return Affine(constant, operator.kind, place == 0), layer
     return None
 
 
-def _hindrance(board: Board, operator: Operator, affine: Affine, layer: Operator) -> str | None:
+def _hindrance(mutable: MutableGraph, operator: Operator, affine: Affine, layer: Operator) -> str | None:
     """Why it cannot be folded."""
-    layer_shape, shape = board.tensors[layer.outputs[0]].shape, board.tensors[affine.constant].shape
-    if board.only_reader(layer.outputs[0]) is not operator:
+    layer_shape, shape = mutable.tensors[layer.outputs[0]].shape, mutable.tensors[affine.constant].shape
+    if mutable.only_reader(layer.outputs[0]) is not operator:
         return f"the result of {layer.name!r} is needed by others"
-    if any(name not in board.constants for name in layer.inputs[1:] if name):
+    if any(name not in mutable.constants for name in layer.inputs[1:] if name):
         return f"weights or bias of {layer.name!r} are computed"
     padded = (1,) * (len(layer_shape) - len(shape)) + shape
     if len(padded) > len(layer_shape) or any(n != 1 for axis, n in enumerate(padded) if axis != 1):
@@ -176,23 +176,23 @@ def _hindrance(board: Board, operator: Operator, affine: Affine, layer: Operator
     return None
 
 
-def _folded_inputs(board: Board, affine: Affine, layer: Operator) -> tuple[str, ...]:
+def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tuple[str, ...]:
     """Weights and bias of the layer that does both."""
     filters, *bias = layer.inputs[1:]
-    weight, by = board.tensors[filters], board.constants[affine.constant]
-    channels = board.tensors[layer.outputs[0]].shape[1]
+    weight, by = mutable.tensors[filters], mutable.constants[affine.constant]
+    channels = mutable.tensors[layer.outputs[0]].shape[1]
     row = None if by is None else np.broadcast_to(by.astype(np.float64).reshape(-1), (channels,))
-    values = board.constants[filters]
+    values = mutable.constants[filters]
     names = [filters]
     if affine.kind in ("Mul", "Div") or (affine.kind == "Sub" and not affine.map_first):
         scaled = None if values is None or row is None else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
-        names = [board.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
+        names = [mutable.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
     biased = bool(bias and bias[0])
     if biased or affine.kind in ("Add", "Sub"):
-        old = board.constants[bias[0]] if biased else np.zeros(channels)
+        old = mutable.constants[bias[0]] if biased else np.zeros(channels)
         shifted = None if old is None or row is None else affine.shifted(old.astype(np.float64), row)
-        shape = (channels,) if not biased else np.broadcast_shapes(board.tensors[bias[0]].shape, (channels,))
-        names.append(board.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
+        shape = (channels,) if not biased else np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
+        names.append(mutable.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
     return tuple(names)
 
 

@@ -14,7 +14,7 @@ from lfopt.ops import Call
 Signature = tuple[object, ...]
 
 
-class Board:
+class MutableGraph:
     """The operators, tensors and constants of a graph, open to change. Graph inputs and outputs keep their names."""
 
     def __init__(self, graph: Graph) -> None:
@@ -121,7 +121,7 @@ class Board:
         self.change(replace(maker, outputs=tuple(old if tensor == new else tensor for tensor in maker.outputs)))
         self.redirect(new, old)
 
-    def bypass(self, operator: Operator, tensor: str) -> None:
+    def replace_and_erase(self, operator: Operator, tensor: str) -> None:
         """Take out an operator whose only result is a tensor that is there already."""
         self.remove(operator.name)
         self.redirect(operator.outputs[0], tensor)
