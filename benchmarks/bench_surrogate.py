@@ -43,7 +43,7 @@ from search.hopes import settling, solve_lazily
 from search.local import improve
 from search.nsga2 import evolve
 from search.options import SearchOptions
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 from search.result import Result
 from search.weighted import CostWeights, WeightedModel
 
@@ -129,7 +129,7 @@ def _ship(samples: Samples, accuracy: Row, path: Path) -> None:
 def _verdicts(graph: Graph, surrogate: Surrogate) -> Row:
     """CPU time of the planner's price, of the estimate, and of the judge, of the same groups, nothing known before."""
     costs = _costs(graph)
-    partitions, dice, met = Partitions(costs), Dice(1), dict[object, int]()
+    partitions, dice, met = Partitions(costs), Rng(1), dict[object, int]()
     figures = GroupFigures(costs, energy=False)
     while len(met) < COSTED:
         for group in partitions.draw(dice):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from lfopt.fusion import CostModel, FusionOutcome, TypeRules, combined, mapping_of
 from lfopt.ops import bits
 from lfopt.ops.table import Mapping
+from search.budget import SearchBudget, one_scheme
 from search.options import DEFAULTS, Latency, SearchOptions
 from search.partition import Partitions
 from search.result import Result
-from search.tally import Tally, one_scheme
 
 
 def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
@@ -21,17 +21,17 @@ def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: 
     paper's table 5 counts.
     """
     partitions = options.partitions or Partitions(model)
-    tally = Tally(model, options, lambda: partitions.asked)
+    budget = SearchBudget(model, options, lambda: partitions.asked)
     blocks = _Blocks(partitions, options.latency or partitions.bytes_of, strict=strict)
     try:
         for seed in blocks.seeds():
-            if tally.over():
+            if budget.over():
                 break
             if blocks.block[seed] == 1 << seed:
                 blocks.grow(seed)
     except KeyboardInterrupt:
-        tally.interrupted = True
-    return one_scheme("dnnfusion", partitions, tally, blocks.block)
+        budget.interrupted = True
+    return one_scheme("dnnfusion", partitions, budget, blocks.block)
 
 
 class _Blocks:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lfopt.fusion import CostModel, connected, connected_parts
+from search.budget import NOTHING
 from search.partition import Partition
-from search.tally import NOTHING
 
 LONGEST = 64  # operators of an interval
 

@@ -28,11 +28,11 @@ from pymoo.operators.selection.tournament import TournamentSelection
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from lfopt.ops import bits
+from search.budget import NOTHING, PlanBudget
 from search.objectives import Choice, total
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Dice, Guide, Partition, Partitions
+from search.partition import Partition, Partitions, RepairPolicy, Rng
 from search.result import Front, Result
-from search.tally import NOTHING, PlanTally
 from search.weighted import Ways
 
 Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or some of the figures of a plan
@@ -48,22 +48,22 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
     The first population has the legal plans of `options.start` among random ones.
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
-    tally = PlanTally(model, options, Dice((options.seed, 1)))  # pymoo draws from default_rng(seed)
-    partitions = tally.partitions
-    code = _Code(partitions, tally.dice, tally.guide, [(plan, ()) for plan in options.start])
+    budget = PlanBudget(model, options, Rng((options.seed, 1)))  # pymoo draws from default_rng(seed)
+    partitions = budget.partitions
+    code = _Code(partitions, budget.rng, budget.policy, [(plan, ()) for plan in options.start])
     bred: dict[Point, Individual] = {}
 
     def point(individual: Individual) -> Point:
         plan, required = individual[0], partitions.required_bytes(individual[0])
         below = min((d for d, b in bred if b <= required), default=NOTHING)  # from there on another plan is as good in both
-        settled = tally.settled(plan, partitions.dram_bytes(plan), below)
+        settled = budget.settled(plan, partitions.dram_bytes(plan), below)
         dram_bytes = partitions.dram_bytes(plan) if settled is None else settled
-        tally.count(plan, dram_bytes)
+        budget.count(plan, dram_bytes)
         return dram_bytes, required
 
-    _breed(tally, code, point, _Flip(), 2, bred, population, offspring)
+    _breed(budget, code, point, _Flip(), 2, bred, population, offspring)
     front: Front = tuple((d, b, partitions.in_order(plan)) for (d, b), (plan, _) in sorted(bred.items()))
-    return tally.sampled("nsga2", front)
+    return budget.sampled("nsga2", front)
 
 
 def evolve_figures(
@@ -74,27 +74,27 @@ def evolve_figures(
     `axes`: positions in `Figures`. A genome says which links are fused, and in which way each group runs; the first population has the plans of
     `start` among neighbours of theirs, so that what lies inside the convex hull of the plans that exact searches find is looked for around them.
     """
-    tally = PlanTally(model, options, Dice((options.seed, 2)))
-    code = _CodeOfWays(tally.partitions, tally.dice, tally.guide, [(choice.groups, choice.ways) for choice in start], ways)
+    budget = PlanBudget(model, options, Rng((options.seed, 2)))
+    code = _CodeOfWays(budget.partitions, budget.rng, budget.policy, [(choice.groups, choice.ways) for choice in start], ways)
     known: dict[Individual, Figures] = {}
 
     def point(individual: Individual) -> Point:
         figures = known[individual] = total(ways, *individual)
-        tally.count(individual[0], figures.dram_bytes)
+        budget.count(individual[0], figures.dram_bytes)
         return tuple(figures[k] for k in axes)
 
     bred: dict[Point, Individual] = {}
-    _breed(tally, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
+    _breed(budget, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
     choices: list[Choice] = []
     for _, individual in sorted(bred.items()):
         way = dict(zip(*individual, strict=True))
-        groups = tally.partitions.in_order(individual[0])
+        groups = budget.partitions.in_order(individual[0])
         choices.append(Choice(known[individual], groups, tuple(way[group] for group in groups)))
-    return sorted(choices), tally.interrupted
+    return sorted(choices), budget.interrupted
 
 
 def _breed(
-    tally: PlanTally,
+    budget: PlanBudget,
     code: _Code,
     point: Callable[[Individual], Point],
     mutation: Mutation,
@@ -115,19 +115,19 @@ def _breed(
         "eliminate_duplicates": _NoRepeats(),
         "output": None,
     }
-    budget = tally.options.budget
-    algorithm = _Nsga2(pop_size=min(population, max(budget, 1)), n_offsprings=offspring, **operators)
+    plans = budget.options.budget
+    algorithm = _Nsga2(pop_size=min(population, max(plans, 1)), n_offsprings=offspring, **operators)
     genomes = Genomes(n_var=max(code.genes, 1), n_obj=width, xl=0, xu=code.largest, vtype=np.uint8)
-    algorithm.setup(genomes, seed=tally.options.seed, termination=NoTermination())
+    algorithm.setup(genomes, seed=budget.options.seed, termination=NoTermination())
     try:
-        while tally.left > 0:
+        while budget.left > 0:
             decoded.clear()
             asked = algorithm.ask()
             if asked is None or len(asked) == 0:
                 break  # every genome that crossover and mutation reach is in the population
             points: list[Point] = []
             for individual in asked:
-                if tally.left <= 0:
+                if budget.left <= 0:
                     break
                 plan = decoded[individual.X.tobytes()]
                 points.append(point(plan))
@@ -136,7 +136,7 @@ def _breed(
                 asked.set("F", np.array(points, dtype=np.int64))
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
-        tally.interrupted = True
+        budget.interrupted = True
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
@@ -210,8 +210,8 @@ class _Code:
 
     largest = 1  # value of a gene
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Individual]) -> None:
-        self.partitions, self.dice, self.guide = partitions, dice, guide
+    def __init__(self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual]) -> None:
+        self.partitions, self.rng, self.policy = partitions, rng, policy
         for group in (group for plan, _ in start for group in plan):
             partitions.price(group)
         self.genes = len(partitions.links)
@@ -219,7 +219,7 @@ class _Code:
 
     def draw(self) -> np.ndarray:
         """Genome of a random plan."""
-        return self.encode((tuple(self.partitions.draw(self.dice, self.guide)), ()))
+        return self.encode((tuple(self.partitions.draw(self.rng, self.policy)), ()))
 
     def encode(self, individual: Individual) -> np.ndarray:
         """Genome of a plan of legal groups."""
@@ -227,7 +227,7 @@ class _Code:
 
     def decode(self, genome: np.ndarray) -> Individual:
         """The legal plan that a genome stands for."""
-        return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.guide)), ()
+        return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.rng, self.policy)), ()
 
 
 class _CodeOfWays(_Code):
@@ -238,8 +238,8 @@ class _CodeOfWays(_Code):
 
     largest = 255
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Individual], ways: Ways) -> None:
-        super().__init__(partitions, dice, guide, start)
+    def __init__(self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual], ways: Ways) -> None:
+        super().__init__(partitions, rng, policy, start)
         self.ways = ways
         links = [0] * len(partitions.flow)
         for _, later in partitions.links:
@@ -250,10 +250,10 @@ class _CodeOfWays(_Code):
 
     def draw(self) -> np.ndarray:
         """A plan of the start with a few of its genes changed, so that not everything is timed anew."""
-        genome = self.encode(self.start[self.dice.below(len(self.start))])
-        for _ in range(1 + self.dice.below(3)):
-            at = self.dice.below(self.genes)
-            genome[at] = self.dice.below(256) if at in self.of_ways else 1 - genome[at]
+        genome = self.encode(self.start[self.rng.below(len(self.start))])
+        for _ in range(1 + self.rng.below(3)):
+            at = self.rng.below(self.genes)
+            genome[at] = self.rng.below(256) if at in self.of_ways else 1 - genome[at]
         return self.encode(self.decode(genome))
 
     def encode(self, individual: Individual) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from lfopt.fusion import CostModel, connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import bits
-from search.result import Repairs
+from search.result import RepairStats
 
 PAIRED = 3  # earlier readers of the same map that a reader is paired with
 
@@ -38,7 +38,7 @@ class Price(NamedTuple):
 
 
 @dataclass
-class Guide:
+class RepairPolicy:
     """How one search breaks groups that do not fit: where `split` says, at random where it says nothing; and how often it did.
 
     A group that `screen` takes for illegal is broken unchecked, unless this search has found it legal before. `split` is given illegal groups, and
@@ -53,9 +53,9 @@ class Guide:
     legal: set[int] = field(default_factory=set[int])  # groups that this search found legal, if it screens
 
     @property
-    def repairs(self) -> Repairs:
+    def repairs(self) -> RepairStats:
         """The counts so far."""
-        return Repairs(self.guided, self.random, self.screened)
+        return RepairStats(self.guided, self.random, self.screened)
 
     def doubted(self, groups: Iterable[int], anywhere: Callable[[int], bool]) -> set[int]:
         """Those of the groups that are to be broken unchecked; none that is legal `anywhere`."""
@@ -65,18 +65,18 @@ class Guide:
         return {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes} if unsure else set()
 
 
-class Dice:
+class Rng:
     """Whole random numbers from PCG64: the same for a seed on every machine."""
 
     def __init__(self, seed: int | tuple[int, ...]) -> None:
         self._source = np.random.default_rng(seed).bit_generator
         self._words: list[int] = []
 
-    def below(self, sides: int) -> int:
-        """A number from 0 to sides - 1."""
+    def below(self, stop: int) -> int:
+        """A number from 0 to stop - 1."""
         if not self._words:
             self._words = self._source.random_raw(1024).tolist()
-        return self._words.pop() * sides >> 64
+        return self._words.pop() * stop >> 64
 
     def bytes(self, count: int) -> np.ndarray:
         """(count,) uint8."""
@@ -198,31 +198,31 @@ class Partitions:
             neighbours |= self.flow.neighbours[i]
         return neighbours & ~mask
 
-    def cut(self, mask: int, dice: Dice) -> tuple[int, ...]:
+    def cut(self, mask: int, rng: Rng) -> tuple[int, ...]:
         """A convex set cut in two at a random place, as connected parts in an executable order."""
         while True:
-            at = dice.member(mask)
-            first = mask & self._upto[at] if dice.below(2) else mask & ~self._from[at]
+            at = rng.member(mask)
+            first = mask & self._upto[at] if rng.below(2) else mask & ~self._from[at]
             if first and first != mask:
                 return self.parts(first) + self.parts(mask ^ first)
 
-    def fit(self, groups: Iterable[int], dice: Dice, guide: Guide | None = None) -> list[int]:
-        """The same groups, with every illegal one broken into legal ones in its place: as the guide says, else at random.
+    def fit(self, groups: Iterable[int], rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
+        """The same groups, with every illegal one broken into legal ones in its place: as the policy says, else at random.
 
         Convex, connected groups in an executable order stay so. A single operator is always legal, so this ends.
         """
-        guide = guide or Guide()
+        policy = policy or RepairPolicy()
         legal: list[int] = []
         waiting = list(groups)
-        split, anywhere = guide.split, self.model.legal_anywhere
-        doubted = guide.doubted(waiting, anywhere) if guide.screen else set[int]()
+        split, anywhere = policy.split, self.model.legal_anywhere
+        doubted = policy.doubted(waiting, anywhere) if policy.screen else set[int]()
         waiting.reverse()
         price, known = self.price, self._prices
         guided = at_random = 0
         while waiting:
             group = waiting.pop()
             if group in doubted:
-                guide.screened += 1
+                policy.screened += 1
             elif group in known or price(group):
                 legal.append(group)
                 continue
@@ -231,14 +231,14 @@ class Partitions:
                 guided += 1
             else:
                 at_random += 1
-                smaller = self.cut(group, dice)
-                if guide.screen:
-                    doubted |= guide.doubted(smaller, anywhere)
+                smaller = self.cut(group, rng)
+                if policy.screen:
+                    doubted |= policy.doubted(smaller, anywhere)
             waiting.extend(reversed(smaller))
-        guide.guided += guided
-        guide.random += at_random
-        if guide.screen:
-            guide.legal.update(legal)
+        policy.guided += guided
+        policy.random += at_random
+        if policy.screen:
+            policy.legal.update(legal)
         return legal
 
     # -- plans ---------------------------------------------------------------------------------------------------------------------------
@@ -314,13 +314,13 @@ class Partitions:
                 above.append(direct | indirect)
         return [group for group in members if group]
 
-    def draw(self, dice: Dice, guide: Guide | None = None) -> list[int]:
+    def draw(self, rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
         """A random legal plan: every link is fused with a probability that is itself drawn, between a half and one.
 
         Below a half, plans are little better than every operator alone; at one, everything is fused and then cut at random.
         """
-        genome = (dice.bytes(len(self.links)) <= 127 + dice.below(129)).tobytes()
-        return self.fit(self.decode(genome), dice, guide)
+        genome = (rng.bytes(len(self.links)) <= 127 + rng.below(129)).tobytes()
+        return self.fit(self.decode(genome), rng, policy)
 
     def bytes_of(self, group: int) -> int:
         """DRAM bytes of a legal group, which is priced if it is not yet."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from lfopt.fusion import CostModel, connected, convex_gap
 from lfopt.fusion.patterns import Pattern, pattern_of
 from lfopt.ops import bits
+from search.budget import SearchBudget, one_scheme
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Partitions
 from search.result import Result
-from search.tally import Tally, one_scheme
 
 ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Pattern
 DEEPEST = 256  # operators of one group
@@ -23,17 +23,17 @@ def fuse_by_patterns(model: CostModel, options: SearchOptions = DEFAULTS) -> Res
     join the injective ones and reductions that they lead to; then injective ones join one another.
     """
     partitions = options.partitions or Partitions(model)
-    tally = Tally(model, options, lambda: partitions.asked)
+    budget = SearchBudget(model, options, lambda: partitions.asked)
     fuser = _Fuser(partitions)
     try:
         for phase in (0, 1):
             for op in range(len(model.dataflow)):
-                if tally.over():
+                if budget.over():
                     break
                 fuser.visit(op, phase)
     except KeyboardInterrupt:
-        tally.interrupted = True
-    return one_scheme("tvm", partitions, tally, fuser.group)
+        budget.interrupted = True
+    return one_scheme("tvm", partitions, budget, fuser.group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from lfopt.app.figures import GroupFigures
 from lfopt.ir import Hardware
 from lfopt.planning import GroupCosts
 from search.hopes import DOUBT, Hopes
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 
 DRAWS = 20  # random plans of a network whose groups are judged, to learn from
 SINGLES = 6  # at most one in so many of them is a single operator
@@ -54,7 +54,7 @@ class JudgedGroups:
 
 def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     """Up to `count` groups of different structures that random plans have."""
-    figures, dice, partitions = GroupFigures(costs, energy=False), Dice(seed), Partitions(costs)
+    figures, dice, partitions = GroupFigures(costs, energy=False), Rng(seed), Partitions(costs)
     met: dict[Hashable, int] = {}
     for _ in range(DRAWS):
         for group in partitions.draw(dice):

@@ -66,7 +66,7 @@ class Finish:
         return self._maps(out, None, at, early=False) + self._loads(out, at, early=False) + self.epilogue(out, at)
 
     def in_parts(self, out: Box, rows: int, at: dict[str, int], anchor: Callable[[Box], Step]) -> list[list[Step]]:
-        """The end of a block, so many rows at a time: loads of the anchor, its step as `anchor` writes it, the epilogue. Constants are loaded once."""
+        """The end of a block, so many rows at a time: loads of the anchor, its step as `anchor` writes it, the epilogue. Constants load once."""
         part_steps: list[list[Step]] = []
         before: Box | None = None
         for part in parts(out, rows):
