@@ -1,7 +1,7 @@
 """Searches that ask an expensive judge about few groups: until it is asked about one, what an estimate hopes for stands in.
 
 A search goes by figures that are real where the judge has spoken, and hoped for elsewhere: as few cycles as an estimate thinks likely. Before a plan
-may count as one of the best, the judge is asked about its groups, one by one, as long as what is left of the hope would still make it one. So
+may count as one of the best, the judge is asked about its groups, one at a time, as long as what is left of the hope would still make it one. So
 whatever a search returns is what the judge says, and a group that is not even hoped to be good enough is never judged.
 
 An exact search is run again and again, until the judge knows all groups of what it finds: then no plan is hoped to be better. Finding paths where

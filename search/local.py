@@ -67,7 +67,7 @@ def _fresh(
 
 
 def _edit(partitions: Partitions, plan: Partition, rng: Rng) -> tuple[int, int, Partition] | None:
-    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None if groups would wait in a circle.
+    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None at a cyclic dependency of groups.
 
     The edit happens at a link. Where it is cut: the groups at its ends are merged, or one end moves over, with whatever of its group must come along
     to keep the order. Where it is fused: the group is split there, and one part may join another group beside it.

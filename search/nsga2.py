@@ -271,7 +271,7 @@ class _CodeOfWays(_Code):
 
 
 class _Nsga2(NSGA2):
-    """pymoo's loop without the upkeep of an optimum that nobody reads."""
+    """pymoo's loop without the upkeep of an optimum that nothing reads."""
 
     def _set_optimum(self, **_: object) -> None:
         self.opt = self.pop

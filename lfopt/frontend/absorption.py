@@ -341,7 +341,7 @@ class _Rewriting:
         raise AssertionError
 
     def _alive(self, operators: Sequence[Operator]) -> list[Operator]:
-        """Without the Q and DQ whose results nobody reads."""
+        """Without the Q and DQ whose results nothing reads."""
         asked, alive = set(self.graph.outputs), list[Operator]()
         for operator in reversed(operators):
             if not is_q_or_dq(operator) or operator.outputs[0] in asked:

@@ -39,7 +39,7 @@ class Body:
         del graph.input[:]
         graph.input.extend(ValueInfoProto(name=name, type=known) for name, known in zip(names, types, strict=True))
         for value in graph.output:
-            if not value.HasField("type"):  # inside of functions, whose types nobody states; ONNX wants some
+            if not value.HasField("type"):  # inside of functions, which state no types; ONNX wants some
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.ClearField("shape")  # often stated as that of one turn alone

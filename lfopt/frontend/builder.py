@@ -49,7 +49,7 @@ class PartialNetwork(Protocol):
 
 @dataclass(frozen=True)
 class Builder:
-    """Operators of the newest opset, added one by one; what each makes is known at once."""
+    """Operators of the newest opset, added one at a time; what each makes is known at once."""
 
     network: PartialNetwork
     prefix: str  # of the names of what is added

@@ -68,7 +68,7 @@ def _computed(operator: Operator, inputs: Sequence[np.ndarray | None], results: 
 
 
 def _work(kind: str, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> int | None:
-    """Elements touched or multiplied, at most; None if nobody knows."""
+    """Elements touched or multiplied, at most; None if that is not known."""
     if kind in ("Shape", "Size"):
         return 1
     written = sum(tensor.elements for tensor in results.values())

@@ -404,7 +404,7 @@ class _Walk:
         return replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs)) if known else operator
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
-        """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where somebody asks for its values."""
+        """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where its values are asked for."""
         source, stored = operator.inputs[0] if operator.inputs else "", None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
             by = quantization_of(operator, {**self.tensors, **results}, self.constants, what)
@@ -476,7 +476,7 @@ def _rounding_as_before_11(resize: Operator, before: tuple[int, ...], after: tup
 
 
 def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:
-    """Outputs with "" for those that nobody reads. Optional ones are cut off at the end; how many others there are may matter (Split)."""
+    """Outputs with "" for those that nothing reads. Optional ones are cut off at the end; how many others there are may matter (Split)."""
     asked = [o if o in needed else "" for o in operator.outputs]
     schema = onnx.defs.get_schema(operator.kind, newest_opset()) if not operator.domain and onnx.defs.has(operator.kind) else None
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional

@@ -1,7 +1,7 @@
 """The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors, folded into loops.
 
 A step inside loops is written once, for the first iteration of every loop; `moves` says how far it moves with each further iteration. `unfold` walks
-the steps one by one; sums over a schedule need no walk.
+the steps one at a time; sums over a schedule need no walk.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _shifted(box: Box, by: Move) -> Box:
 
 
 def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
-    """The steps one by one, in the order in which they run."""
+    """The steps one at a time, in the order in which they run."""
     return _in_iterations(nodes, ())
 
 
@@ -236,7 +236,7 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
     """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one iteration.
 
     Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks that only come again are not looked at
-    one by one: the result is the same as if they were all there.
+    one at a time: the result is the same as if they were all there.
     """
     series = _Series(blocks)
     names = series.names

@@ -66,7 +66,7 @@ class Told(IntEnum):
 
 
 class Opcode(IntEnum):
-    """What a word asks for. 0 is none of them, so memory that nobody wrote stops the accelerator."""
+    """What a word asks for. 0 is none of them, so memory that nothing wrote stops the accelerator."""
 
     DESCRIBE = 1
     LOAD = 2

@@ -2,7 +2,7 @@
 
 Its *parts* are the product of queries and keys, elementwise operators on the scores (a scale, a mask), the softmax, what guards it against rows
 without keys, the product with the values, and what only lays queries, keys, values and the result out: transposes, splits, views, the heads that
-share keys. Nobody else reads what they make, so that of scores only those of one block of keys exist at a time:
+share keys. Nothing else reads what they make, so that of scores only those of one block of keys exist at a time:
 
     m' = max(m, max_j s_j)      l' = l e^(m - m') + sum_j e^(s_j - m')      a' = a e^(m - m') + sum_j e^(s_j - m') v_j      result = a / l
 
@@ -38,7 +38,7 @@ Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """The parts of an attention, and how they hang together."""
+    """The parts of an attention, and how they are connected."""
 
     parts: tuple[Call, ...]  # in topological order
     views: Mapping[str, str]  # per view of the network: its operand
@@ -50,7 +50,7 @@ class Attention:
     needs: Needs
     guard: str = ""  # what makes the result of a row 0: "Equal": it sees no key; "IsNaN": that, or its weights are NaN
     window: tuple[np.ndarray, np.ndarray] | None = None  # per query: first key that it sees, and the first behind; None: it sees all
-    mask: str = ""  # the constant that says so, which nobody has to load
+    mask: str = ""  # the constant that says so, which need not be loaded
     uses: tuple[Use, ...] = ()  # by operand
     core: tuple[Call, ...] = ()  # of the parts: the products, and what is between them; others lay operands or the result out
 
@@ -140,7 +140,7 @@ class Attention:
 
     @staticmethod
     def _results(part: Call) -> list[tuple[int, Shape]]:
-        """(ONNX output, shape) of those that somebody asked for."""
+        """(ONNX output, shape) of those that are requested."""
         return [*zip((k for k, name in enumerate(part.operator.outputs) if name), part.results, strict=True)]
 
     def _operand(self, part: Call, index: int, box: Box, k: int, use: str, given: Mapping[Use, Part], run: Run) -> Part | None:

@@ -31,9 +31,9 @@ class Call:
     shapes: tuple[Shape | None, ...]  # of the inputs; None where an optional input is absent
     values: tuple[np.ndarray | None, ...]  # of the inputs; None unless constant and at hand
     constant: tuple[bool, ...]  # which inputs are constants
-    results: tuple[Shape, ...]  # shapes of the outputs that somebody asked for
+    results: tuple[Shape, ...]  # shapes of the outputs that are requested
     tensors: tuple[Tensor | None, ...]  # of the inputs, with element type and quantization; None where an optional input is absent
-    result_tensors: tuple[Tensor, ...]  # of the outputs that somebody asked for
+    result_tensors: tuple[Tensor, ...]  # of the outputs that are requested
     then: tuple[Call, ...] = ()  # what follows in flight, in order
     attention: Attention | None = None  # the operators that it stands for, where they are attention
 

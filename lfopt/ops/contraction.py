@@ -43,7 +43,7 @@ def wide(values: np.ndarray) -> np.ndarray:
 
 
 def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[n, channels, *spatial] of box `out`; groups one by one where the box cuts one of them, all at once otherwise."""
+    """[n, channels, *spatial] of box `out`; groups one at a time where the box cuts one of them, all at once otherwise."""
     data, weight = present(operands, 0), present(operands, 1)
     filters, per_group = call.shape(1)[:2]
     of_group = filters // call.attribute("group", 1)

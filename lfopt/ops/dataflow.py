@@ -52,7 +52,7 @@ class Dataflow:
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
     results: tuple[tuple[int, ...], ...]  # per operator: the maps it makes
     weights: tuple[tuple[Weight, ...], ...]  # per operator, in ONNX input order
-    running: int = 0  # mask of reductions that take the rows of their operand one by one, where rows pass through rings
+    running: int = 0  # mask of reductions that take the rows of their operand one at a time, where rows pass through rings
 
     @classmethod
     def of(cls, graph: Graph) -> Dataflow:

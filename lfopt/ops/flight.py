@@ -1,7 +1,7 @@
 """Elementwise operators in flight: computed on each element as it is made, so that of a chain only the last result needs a place.
 
-A *flight* is an operator with the elementwise operators behind it whose results, but for one, nobody else reads: a convolution with its activation, a
-product with its gate, the addition that ends a residual block. What goes on in it needs a few elements, not rows of maps.
+A *flight* is an operator with the elementwise operators behind it whose results, but for one, nothing else reads: a convolution with its activation,
+a product with its gate, the addition that ends a residual block. What goes on in it needs a few elements, not rows of maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
     """The dataflow with its flights as operators: in the place of their last operator, they read what their operators read, in order.
 
     `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run operators in one flight. `running`: whether
-    reductions take the rows of their operand one by one.
+    reductions take the rows of their operand one at a time.
     """
     flights = _flights(flow, owner, fits or (lambda _: True))
     kept = [flights[i] for i in range(len(flow)) if i in flights]
@@ -88,7 +88,7 @@ def _operands(flow: Dataflow, members: tuple[int, ...], number: dict[int, int]) 
 
 
 def _runs(flow: Dataflow, op: int) -> bool:
-    """Whether the operator folds the rows of a map, which may come one by one, into what somebody reads: a window may lie in its padding alone."""
+    """Whether the operator folds the rows of a map, which may come one at a time, into what is read: a window may lie in its padding alone."""
     call, reads = flow.calls[op], flow.operands[op]
     if folding(call) != "rows" or call.rows_in(0) < 2 or call.rows_out > 1 or [o.input for o in reads] != [0]:
         return False

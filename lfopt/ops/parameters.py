@@ -42,7 +42,7 @@ def lrn_reach(call: Call) -> tuple[int, int]:
 
 
 def split_sizes(call: Call) -> tuple[int, ...] | None:
-    """Extents of all outputs along the axis, also of those that nobody asked for; None if their values are not at hand."""
+    """Extents of all outputs along the axis, also of those that are omitted; None if their values are not at hand."""
     axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
     if len(call.results) == count:
         return tuple(shape[axis] for shape in call.results)

@@ -37,7 +37,7 @@ class RecognisedAttention(NamedTuple):
 def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[RecognisedAttention, ...]:
     """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each lies in one of them.
 
-    Left alone is what somebody reads the scores of, what is quantised, and a softmax that is no operand of a product.
+    Left alone is what has its scores read elsewhere, what is quantised, and a softmax that is no operand of a product.
     """
     taken, views = set[int](), _views(flow)
     recognised: list[RecognisedAttention] = []
@@ -59,7 +59,7 @@ class Attentions:
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """Constants that say which keys they see, and that nobody else reads: no attention has to load them."""
+        """Constants that say which keys they see, and that nothing else reads: no attention has to load them."""
         named = {form.mask for one in self.recognised if (form := one.call.attention) is not None and form.mask}
         kept = {name for one in self.recognised for name in one.call.operator.inputs}
         inside = {i for one in self.recognised for i in one.members}

@@ -1,6 +1,6 @@
 """A flight on quantised maps as stages: an operator, and behind it one table for everything that is a function of the byte it makes.
 
-Composing is exact: a byte has 256 values, each of which goes through the operators one by one, rounded as it is alone. A convolution, its Sigmoid
+Composing is exact: a byte has 256 values, each of which goes through the operators one at a time, rounded as it is alone. A convolution, its Sigmoid
 and the product of both are a convolution and one table. An operator that reads another map begins the next stage.
 
     conv > sigmoid > mul > mul by a gate > tanh        conv, table | mul, table

@@ -7,7 +7,7 @@
             what follows in the group, and the store
 
     F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if there are several blocks + result, which
-             takes the place of the queries where heads come one by one: a query is done with when its result is written
+             takes the place of the queries where heads come one at a time: a query is done with when its result is written
     F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else once for every band of queries
 
 Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its section 3.1 has it the other way round, sums

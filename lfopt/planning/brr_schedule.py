@@ -122,7 +122,7 @@ class BandScheduler:
                 yield from self._loads(m, [(self.inputs[m][-1][-1][1], self.flow.maps[m].rows)])
 
     def _inputs(self) -> dict[int, list[list[Span]]]:
-        """Per external map, in the order of their readers, and per band: rows to load in turns. Rows that nobody will read go first."""
+        """Per external map, in the order of their readers, and per band: rows to load in turns. Rows that nothing will read go first."""
         flow = self.flow
         readers: dict[int, list[tuple[int, tuple[int, ...], tuple[int, ...]]]] = {}
         for i in bits(self.mask):

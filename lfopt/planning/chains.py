@@ -293,7 +293,7 @@ class _Linking:
         return all(allocate(live)[1] < (left if store == "buffer" else hardware.stores[store]) for store, live in lives.items())
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
-        """The chain of stages; None where it does not hang together, or does not fit: then the stage that reaches highest must do with less."""
+        """The chain of stages; None where it is not connected, or does not fit: then the stage that reaches highest must do with less."""
         stages = [self.known[edge][1] for edge in edges]
         assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
         mask = sum(stage.mask for stage in stages if stage is not None)
@@ -320,7 +320,7 @@ class _Joining:
     def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
         self.layout, self.mask = layout, mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
-        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nobody else needs
+        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nothing else needs
         self.places: list[Place] = []
         self.nodes: list[Node] = []
         self.lives: list[Life] = []

@@ -15,7 +15,7 @@ from lfopt.planning.slices import SliceSizes
 def compatible_in_line_buffers(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int) -> list[int]:
     """Per operator: operators that may share a group that takes less than `limit` bytes of buffer with it, itself included.
 
-    A group that holds two operators hangs together by a path between them, and takes at least the weights on that path and the rows of the maps that
+    A group that holds two operators is connected by a path between them, and takes at least the weights on that path and the rows of the maps that
     join its steps (no map twice: the shortest path in the group has no use for that). `holds` gives, per operator, the rows of each map it reads that
     are held at once for it in whatever group; `weights` the buffer bytes of weights that the operator alone reads.
     """
@@ -32,7 +32,7 @@ def compatible_in_line_buffers(flow: Dataflow, holds: list[dict[int, int]], row_
 
 
 def parts(flow: Dataflow, inside: int) -> list[int]:
-    """Per operator: the operators that it hangs together with by a path within the set; itself alone where it is outside."""
+    """Per operator: the operators that it is connected to by a path within the set; itself alone where it is outside."""
     connected = [1 << i for i in range(len(flow))]
     for part in connected_parts(flow.neighbours, inside):
         for i in bits(part):

@@ -227,7 +227,7 @@ class ContractionSlices(ContractionTiling):
 
     @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not rounded up one by one."""
+        """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not each rounded up."""
         box = whole(self.region.shape)
         return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
 

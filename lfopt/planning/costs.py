@@ -229,7 +229,7 @@ class GroupCosts:
         return total
 
     def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
-        """What no plan of this space moves less than, given that no groups of the network with these copies do, one by one.
+        """What no plan of this space moves less than, given that no groups of the network with these copies do, one at a time.
 
         Where maps may stay between groups, that proves nothing of plans.
         """

@@ -13,7 +13,7 @@ from lfopt.planning.tiling_region import TilingRegion
 
 
 class Finish:
-    """The end of every block of an anchor's result. `apart`: the anchor's own operands, by position, that somebody else loads."""
+    """The end of every block of an anchor's result. `apart`: the anchor's own operands, by position, that are loaded elsewhere."""
 
     def __init__(self, region: TilingRegion, apart: Sequence[int]) -> None:
         self.region, self.layout, self.flow = region, region.layout, region.flow

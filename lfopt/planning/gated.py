@@ -17,7 +17,7 @@
 
 The head reads all channels of its input, which is whole on chip in phase 1; it stays where slices are made again. That repeats up to
 parts x (1 - kept / map) of the multiply-accumulates ahead, takes one band, and has no maps in common between what is ahead and what is behind, but
-for the input. Else nothing is computed twice. Blocks of constants and rows of slices are rounded up one by one.
+for the input. Else nothing is computed twice. Blocks of constants and rows of slices are each rounded up.
 """
 
 from __future__ import annotations

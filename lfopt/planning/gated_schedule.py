@@ -350,7 +350,7 @@ class GatedScheduler:
             yield from self._compute(i, here if in_step else passage.rows[i][band], span, self.at[GatedPhase.BEHIND, self.flow.results[i][0]])
 
     def _rest_behind(self, k: int) -> Iterator[Node]:
-        """Rows that nobody reads."""
+        """Rows that nothing reads."""
         span, kept = self.slices[k]
         for m, rows in self.sizes.passage(self.choice.rows[1], behind=True, again=bool(self._remaking(k))).rest.items():
             if m != self.sizes.map or not kept:

@@ -197,7 +197,7 @@ class Gates:
         return tuple(reversed(channelwise)), False
 
     def _back(self, m: int) -> Iterator[int]:
-        """The producer of a map, and so on back, as long as each reads one map that nobody else reads."""
+        """The producer of a map, and so on back, as long as each reads one map that nothing else reads."""
         flow = self.flow
         while (op := flow.producer[m]) >= 0 and self._is_plain(op):
             yield op

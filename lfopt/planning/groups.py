@@ -170,7 +170,7 @@ class Groups:
         return need
 
     def line_bytes(self, mask: int) -> int:
-        """Bytes of buffer that it takes so, rows made one by one, whether or not a weight buffer holds its weights."""
+        """Bytes of buffer that it takes so, rows computed one at a time, whether or not a weight buffer holds its weights."""
         return self._ring_bytes(mask, 1) + (0 if self.hardware.weight_buffer_bytes else self.weight_bytes(mask)[1])
 
     def _ring_bytes(self, mask: int, band_rows: int) -> int:

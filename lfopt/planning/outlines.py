@@ -45,7 +45,7 @@ def outline(
 ) -> tuple[Outline, ...] | DoesNotFit:
     """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may not run.
 
-    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are made one by one.
+    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are computed one at a time.
     `late`: whether there is no time left to choose between schedules of the same bytes.
     """
     outlines: list[Outline] = []

@@ -40,7 +40,7 @@ def cut(layout: BufferLayout, mask: int, places: Sequence[Place], band_rows: int
     """The group among workers, in the places of its plan; or why that cannot be.
 
     `common`: maps that all workers reach, as a whole, anyway: what leaves the group is among them. The first band of a worker may need more
-    rows at once than any of the plan: then rows are made one by one.
+    rows at once than any of the plan: then rows are computed one at a time.
     """
     flow, rings = layout.flow, {place.name: place.slots for place in places}
     if all(flow.heights[i] <= 1 for i in bits(mask)):

@@ -17,7 +17,7 @@ class Passage(NamedTuple):
     """How rows pass through operators."""
 
     rows: dict[int, list[Span]]  # per operator and band: rows of its result
-    loads: dict[int, list[tuple[Span, Span]]]  # per map from outside, and band: rows to load that nobody reads, and then others
+    loads: dict[int, list[tuple[Span, Span]]]  # per map from outside, and band: rows to load that nothing reads, and then others
     rest: dict[int, Span]  # per map from outside: rows that are left after the last band
     rings: dict[int, int]  # per map that is read or made: rows held
 

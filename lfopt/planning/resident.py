@@ -200,7 +200,7 @@ class Resident:
     def compatible(self, limit: int) -> list[int]:
         """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself included.
 
-        A group that holds two operators hangs together by a path between them; on it the operator that touches the most bytes, and the place for the
+        A group that holds two operators is connected by a path between them; on it the operator that touches the most bytes, and the place for the
         largest weight block, must fit together.
         """
         compatible = [1 << i for i in range(len(self.dataflow))]

@@ -33,7 +33,7 @@ class Role(NamedTuple):
 
     contracts: bool  # it may be the head
     sums: bool  # it may be the tail
-    runs: bool  # it is a reduction that takes rows one by one, and ends the segment
+    runs: bool  # it is a reduction that takes rows one at a time, and ends the segment
     joins: bool  # it lays maps side by side by channels, and may begin a segment
     by_row: bool  # it needs the same row of its operands and all channels of it, and may be the prologue
     local: frozenset[int]  # inputs of which a slice of the result needs just the same channels

@@ -90,7 +90,7 @@ class RowOrder:
                 yield again
 
     def iterations(self) -> Iterator[list[Event]]:
-        """What happens for each row of each sink, and at last the rows that pass though nobody reads them."""
+        """What happens for each row of each sink, and at last the rows that pass though nothing reads them."""
         while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
             leading = [op for op in unfinished if op in self.first] or unfinished
             sink = min(leading, key=lambda op: ((self.done[op] + 1) / self.sinks[op], -op))

@@ -162,7 +162,7 @@ class StageBuilder:
     # -- one map over another ------------------------------------------------------------------------------------------------------------------
 
     def _over(self) -> Iterator[tuple[int, int]]:
-        """Maps that are made here, each with one that ends here, whose rows it may take one by one."""
+        """Maps that are made here, each with one that ends here, whose rows it may take one at a time."""
         flow, sizes = self.flow, self.layout.hardware
         for x in sorted(self.held.keys() - self.leave):
             for y in sorted(self.leave):
@@ -211,7 +211,7 @@ class StageBuilder:
         return rows
 
     def _from_first(self, nodes: Sequence[Node], y: int) -> Iterator[Transfer | Compute]:
-        """The steps one by one, but for nodes before the first that writes the map."""
+        """The steps one at a time, but for nodes before the first that writes the map."""
         begun = False
         for top in nodes:
             begun = begun or any(isinstance(n, Compute) and n.last and y in self.flow.results[self.flow.position[n.operator]] for n in leaves((top,)))

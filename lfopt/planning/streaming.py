@@ -299,7 +299,7 @@ class Walk:
         self.steps: list[Step] = []
 
     def iterations(self) -> Iterator[list[Step] | Again]:
-        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads.
+        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nothing reads.
 
         Turns that only repeat those before are not walked.
         """

@@ -5,7 +5,7 @@ depth-first order on the columns that the strip needs of every map. What two str
 
 Let lo(b) be the first column of a map that results need from cut b on, hi(b) one past the last that they need up to there: a strip from cut b to
 cut c takes columns lo(b) up to hi(c). Neither depends on where else the results are cut, so both are found once per group, for all cuts at once;
-every number of strips is then a matter of looking up. Columns that nobody needs between two strips belong to the later one, so that strips cover
+every number of strips is then a matter of looking up. Columns that nothing needs between two strips belong to the later one, so that strips cover
 every map.
 
 In the words of DeFiNES (Mei et al., arXiv 2212.05344), rows are "fully cached" and columns "fully recomputed".
@@ -103,7 +103,7 @@ class StripGroups:
     # -- cuts --------------------------------------------------------------------------------------------------------------------------------
 
     def cuts(self, mask: int) -> Cuts | None:
-        """Where the strips of the group's maps begin and end; None where its results have just one column, or nobody asks for an operator's."""
+        """Where the strips of the group's maps begin and end; None where its results have just one column, or nothing reads an operator's."""
         flow = self.groups.dataflow
         leaving = flow.leaving(mask)
         columns = {m: column_count(flow.maps[m].shape) for m in leaving}

@@ -1,4 +1,4 @@
-"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another, or that nobody reads.
+"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another, or that nothing reads.
 
 Every function takes a mutable graph and a log, and says how many operators it took out or changed.
 """

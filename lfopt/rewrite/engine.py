@@ -205,7 +205,7 @@ class Engine:
         return Candidate(rule, family, root, draft, result, dying, before, after, gain)
 
     def _dying(self, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> tuple[Operator, ...]:
-        """Operators that nobody needs once the root's result comes from the draft."""
+        """Operators that nothing needs once the root's result comes from the draft."""
         mutable = self.mutable
         kept = {tensor for operator in draft.operators for tensor in operator.inputs} | {result}
         dying = {root.name: root}

@@ -49,7 +49,7 @@ class LineBuffered(ExecutionMode):
         return Cost(once, need, "lbdf", need) if need < beta else None
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows one by one; a plan may make more of them at a time."""
+        """Rows one at a time; a plan may make more of them at a time."""
         return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
@@ -77,7 +77,7 @@ class LineBuffered(ExecutionMode):
         return self.groups.line_fits(mask, rows, beta)
 
     def need(self, mask: int) -> int:
-        """F_beta, rows made one by one."""
+        """F_beta, rows computed one at a time."""
         return self.groups.line_need(mask)
 
     def weights(self, mask: int) -> int:

@@ -38,7 +38,7 @@ class TrafficTerms(NamedTuple):
     dram: DramBytes  # by class
     weight_passes: int = 1  # times that the group's weights are loaded
     band_rows: int = 1  # output rows made at a time
-    spilled: tuple[str, ...] = ()  # maps that the group makes, stores and loads again, and that nobody else needs
+    spilled: tuple[str, ...] = ()  # maps that the group makes, stores and loads again, and that nothing else needs
 
 
 class Scheduled(NamedTuple):

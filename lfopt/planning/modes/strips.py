@@ -46,7 +46,7 @@ class InStrips(LineBuffered):
         return Cost(once - read - written + choice.read + choice.written, choice.buffer_bytes, "strips", choice.buffer_bytes)
 
     def terms(self, mask: int, beta: int) -> TrafficTerms:
-        """Rows one by one."""
+        """Rows one at a time."""
         choice = self._chosen(mask, beta)
         return TrafficTerms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
 
