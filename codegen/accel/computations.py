@@ -24,7 +24,7 @@ from lfopt.ops.reducing import folded_elements
 from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.commands import SpatialWindow, blocks, contraction, is_depthwise, phases, refusal, sliding
+from lfopt.planning.commands import SpatialWindow, blocks, contraction_loops, is_depthwise, phases, refusal, sliding
 from lfopt.planning.lanes import copies, stretches
 
 
@@ -132,7 +132,7 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
         values = _summed(site, call, seen)
         if not depthwise:
             values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
-            values["narrow"] = int(contraction(call).narrow(lanes, WINDOW) and not a_lane)
+            values["narrow"] = int(contraction_loops(call).narrow(lanes, WINDOW) and not a_lane)
             values |= {"a_lane": a_lane, "o_lane": o_lane}
         weights = site.weights(call, step, made, 0)
         here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)

@@ -67,7 +67,7 @@ class WordLayout:
     def pack(self, values: Mapping[str, int]) -> int:
         """The word that holds these values; what is not named is 0. Raises BadField.
 
-        >>> Layout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).pack({"low": 5, "high": -1})
+        >>> WordLayout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).pack({"low": 5, "high": -1})
         117
         """
         word = 0
@@ -83,7 +83,7 @@ class WordLayout:
     def unpack(self, word: int) -> dict[str, int]:
         """The value of every field. Raises BadField for bits that belong to none.
 
-        >>> Layout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).unpack(117)
+        >>> WordLayout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).unpack(117)
         {'low': 5, 'high': -1}
         """
         if word >> self.used_bits:

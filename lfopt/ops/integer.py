@@ -31,18 +31,18 @@ from lfopt.ops.arithmetic import CHOICE, EXTREME, FLOAT, MEAN, MOVE, PRODUCT, SL
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import present
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.fixed_point import Factors, quantized, requantized, saturated, scaled
+from lfopt.ops.fixed_point import Multipliers, quantized, requantized, saturated, scaled
 from lfopt.ops.footprint import needs
 from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.reducing import folded, folded_elements, partial_reduction
 from lfopt.ops.scaling import (
     bias_in_units,
     channel_axes,
-    contraction,
     mean_factors,
     padding,
     product_factors,
     recoding,
+    requantization,
     slopes,
     sum_terms,
     table,
@@ -62,7 +62,7 @@ Method = Callable[[Call, Operands, tuple[Box, ...], int], tuple[np.ndarray, ...]
 def compute(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Stored integers of a box of each output; see `lfopt.ops.compute.compute`.
 
-    Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what factors hold.
+    Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what multipliers hold.
     """
     if row_of(call).tiling is Tiling.CONTRACT and not is_empty(out[0]):
         return (finish(call, accumulate(call, operands, out[0], opset), operands, out[0]),)
@@ -89,9 +89,9 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
         return partial_reduction(call, operands, out)
     if how is MEAN:
         return partial_reduction(call, [centred(operands[0], call.tensors[0], "int32")], out).astype(np.int32)
-    scaling = contraction(call)
-    factors = [centred(part, tensor, scaling.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)]
-    return floating.accumulate(call, factors, out, opset).astype(np.int32)
+    scaling = requantization(call)
+    centred_operands = [centred(part, tensor, scaling.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)]
+    return floating.accumulate(call, centred_operands, out, opset).astype(np.int32)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
@@ -104,10 +104,10 @@ def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.nda
         return _recoded(sums, recoding(call.tensors[0], result))
     if how is MEAN:
         return _mean(call, sums, np.array(folded_elements(call)))
-    scaling = contraction(call)
+    scaling = requantization(call)
     total = sums.astype(np.int64) + bias_in_units(call, operands[2] if len(operands) > 2 else None, out, scaling.unit)
     axis, _ = channel_axes(call)
-    by = scaling.by if scaling.by.shift.ndim == 0 else Factors(*(_column(f, out, axis) for f in scaling.by))
+    by = scaling.by if scaling.by.shift.ndim == 0 else Multipliers(*(_column(f, out, axis) for f in scaling.by))
     return requantized(total, by, scaling.zero_point, result.dtype)
 
 
@@ -156,7 +156,7 @@ def _by_slopes(call: Call, operands: Operands, out: Box) -> np.ndarray:
     rates, result = slopes(call), call.result_tensors[0]
     box = slices(needs(call, 1, out))
     x = centred_ints(call, operands, 0, needs(call, 0, out))
-    negative = scaled(x * rates.sign[box], Factors(*(f[box] for f in rates.negative)))
+    negative = scaled(x * rates.sign[box], Multipliers(*(f[box] for f in rates.negative)))
     return saturated(np.where(x < 0, negative, scaled(x, rates.positive)) + zero_of(result), result.dtype)
 
 

@@ -57,7 +57,7 @@ class TableStage:
             yield self.holder, TABLE_BYTES
 
     def parameter_blocks(self, channels: int) -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
-        """The same, themselves. Raises what `lfopt.ops.scaling.contraction` raises."""
+        """The same, themselves. Raises what `lfopt.ops.scaling.requantization` raises."""
         for name, _ in self.parameter_bytes(channels):
             if name == self.holder and self.table is not None:
                 yield name, (np.ascontiguousarray(self.table).view(np.uint8),)
@@ -95,7 +95,7 @@ def table_count(call: Call) -> int:
 
 
 def parameters(call: Call, channels: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """The same, themselves, by operator: rows of factors, or tables."""
+    """The same, themselves, by operator: rows of multipliers, or tables."""
     return {name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks}
 
 

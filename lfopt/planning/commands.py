@@ -5,7 +5,7 @@ there are, the caller says: a Hardware has them, and for the chip in RTL so has 
 
 A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command passes over its pixels for every block of
 output channels and
-    a contraction    every block of input channels and every element of the kernel (`contraction`)
+    a contraction    every block of input channels and every element of the kernel (`contraction_loops`)
     a pool           every element of its window that meets the map (`sliding`)
     everything else  every element read (`vector_passes`).
 What moves channels becomes one for each copy of lanes (`lfopt.planning.lanes`). Two operators the encoder takes apart further, and the cycle model
@@ -339,7 +339,7 @@ class ContractionLoops(NamedTuple):
         return tuple((count, size) for count, size in counted if count)
 
 
-def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) -> ContractionLoops:
+def contraction_loops(call: Call, out: Box | None = None, inputs: Span | None = None) -> ContractionLoops:
     """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result where none is given.
 
     `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a group begins.

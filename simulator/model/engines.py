@@ -55,7 +55,7 @@ from lfopt.ops.attention import in_parts
 from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.windows import windows
-from lfopt.planning.commands import ContractionLoops, bands, contraction, reach, sliding, vector_passes
+from lfopt.planning.commands import ContractionLoops, bands, contraction_loops, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.model.dram import access
 from simulator.model.queues import Command
@@ -206,7 +206,7 @@ class Engines:
 
     def _contraction(self, op: int, step: Compute, kept: Met | None) -> Command:
         hardware, call = self.hardware, self.flow.calls[op]
-        c = contraction(call, step.boxes[0], step.inputs)
+        c = contraction_loops(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
             return Command(COMMAND_CYCLES)
@@ -308,7 +308,7 @@ class Engines:
 
     def _contract(self, op: int, step: Compute) -> Work:
         hardware, call = self.hardware, self.flow.calls[op]
-        c = contraction(call, step.boxes[0], step.inputs)
+        c = contraction_loops(call, step.boxes[0], step.inputs)
         second = Fraction(hardware.constant_bits(bias=False), 8) if call.constant[1] else Fraction(hardware.element_bytes)
         tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
         passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))  # of the pixels, per tile

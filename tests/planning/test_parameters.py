@@ -14,9 +14,9 @@ from lfopt.ir import BufferUse, Cost, DoesNotFit, Graph, Hardware, Node, Operato
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
-from lfopt.ops.fixed_point import factors
+from lfopt.ops.fixed_point import multipliers
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
-from lfopt.ops.scaling import contraction, table
+from lfopt.ops.scaling import requantization, table
 from lfopt.ops.stages import least_parameters
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
@@ -61,11 +61,11 @@ def test_factors_come_in_rows_of_sixteen_channels_of_five_bytes() -> None:
     assert [row.size for row in rows] == [80, 80]
     assert parameter_bytes(call) == 160
     words = [int.from_bytes(rows[k // 16][k % 16 * 5 : k % 16 * 5 + 5].tobytes(), "little") for k in range(32)]
-    by = contraction(call).by
+    by = requantization(call).by
     assert [word & (1 << 31) - 1 for word in words[:20]] == by.multiplier.tolist()
     assert [word >> 32 for word in words[:20]] == by.shift.tolist()
     assert words[20:] == [0] * 12
-    assert words[3] == int(factors([0.04]).multiplier[0]) | int(factors([0.04]).shift[0]) << 32
+    assert words[3] == int(multipliers([0.04]).multiplier[0]) | int(multipliers([0.04]).shift[0]) << 32
 
 
 def test_how_many_bytes_there_are_needs_no_weights() -> None:
