@@ -40,7 +40,7 @@ def combined(first: Mapping, second: Mapping) -> tuple[Mapping, FusionOutcome]:
     """(mapping type, outcome) of an operator, or block, of the first type followed by one of the second.
 
     >>> combined(Mapping.MANY_TO_MANY, Mapping.ONE_TO_ONE)
-    (<Mapping.MANY_TO_MANY: 'many-to-many'>, <Outcome.FUSE: 'fuse'>)
+    (<Mapping.MANY_TO_MANY: 'many-to-many'>, <FusionOutcome.FUSE: 'fuse'>)
     """
     return _COMBINED[first][SECOND.index(second)]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, get_args
 
 from lfopt.ir import Again, Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
 from lfopt.planning.banding import BandGrid
-from lfopt.planning.iterations import rolled
+from lfopt.planning.rolling import rolled
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
 from lfopt.planning.sliced import SlicedGroups, SlicedOption
