@@ -39,7 +39,7 @@ from lfopt.app.surrogates import hopes_of
 from lfopt.ir import Graph
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.hopes import settling, solve_lazily
+from search.lazy import settling, solve_lazily
 from search.local import improve
 from search.nsga2 import evolve
 from search.options import SearchOptions

@@ -74,9 +74,9 @@ class PlanBudget(SearchBudget):
         return 0 if self.over() else self.options.budget - self.plans_evaluated
 
     def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
-        """What a plan moves, given what its prices say; where these are hopes, a judge is asked, group by group, the largest first.
+        """What a plan moves, given what its prices say; where these are optimistic, the evaluator is asked, group by group, the largest first.
 
-        None as soon as the plan cannot move less than `below`, where that is known of hopes.
+        None as soon as the plan cannot move less than `below`, where that is known of optimistic prices.
         """
         settle, price = self.options.settle, self.partitions.bytes_of
         if settle is None:

@@ -12,7 +12,7 @@ from lfopt.app.figures import GroupFigures
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.hopes import Hopes, hoped, solve_lazily
+from search.lazy import OptimisticCosts, optimistic, solve_lazily
 from search.objectives import Caps, Choice, Objective, SearchOutcome, optimise, spend, total
 from search.options import SearchOptions
 from search.result import Result
@@ -98,16 +98,16 @@ def _optimised(
 
     `surrogate`: of groups whose cycles are not known, an estimate says which to ask the model about.
     """
-    hopes = _hopes(ways) if surrogate else None
+    optimistic_costs = _optimistic_costs(ways) if surrogate else None
 
     def run(model: WeightedModel, first: Sequence[int]) -> Result:
         options = SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),))
-        return solve(model, options) if hopes is None else solve_lazily(hoped(model, hopes), hopes, options)
+        return solve(model, options) if optimistic_costs is None else solve_lazily(optimistic(model, optimistic_costs), optimistic_costs, options)
 
     return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
 
 
-def _hopes(ways: GroupFigures) -> Hopes:
+def _optimistic_costs(ways: GroupFigures) -> OptimisticCosts:
     from lfopt.app.surrogates import hopes_of  # noqa: PLC0415  (it brings the explainers)
 
     return hopes_of(ways)

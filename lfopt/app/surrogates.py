@@ -12,7 +12,7 @@ from explainers.surrogate import Estimate, GroupColumns, Rooflines, Surrogate
 from lfopt.app.figures import GroupFigures
 from lfopt.ir import Hardware
 from lfopt.planning import GroupCosts
-from search.hopes import DOUBT, Hopes
+from search.lazy import DOUBT, OptimisticCosts
 from search.partition import Partitions, Rng
 
 DRAWS = 20  # random plans of a network whose groups are judged, to learn from
@@ -38,10 +38,10 @@ def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence
     return estimate
 
 
-def hopes_of(figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate | None = None) -> Hopes:
+def hopes_of(figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate | None = None) -> OptimisticCosts:
     """What a search may hope for of groups whose cycles it does not know. `surrogate`: the one that ships if not given."""
     estimate = estimator(figures, surrogate or Surrogate.load("cycles"))
-    return Hopes(figures.costs, figures, figures.least, figures.known, estimate, doubt)
+    return OptimisticCosts(figures.costs, figures, figures.least, figures.known, estimate, doubt)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,8 @@ from lfopt.ops.attention import form_of, result_box, state_box
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import powers
 from lfopt.planning.finish import Finish, row_count
-from lfopt.planning.rolling import rolled
 from lfopt.planning.limit import Limit
+from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import AllocationRequest
 from lfopt.planning.tiling_region import TilingRegion, even_sizes, spans
 

@@ -14,8 +14,8 @@ from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, 
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
-from lfopt.planning.rolling import rolled
 from lfopt.planning.limit import Limit
+from lfopt.planning.rolling import rolled
 from lfopt.planning.slices import SliceSizes, Slicing
 from lfopt.planning.streaming import with_rows
 

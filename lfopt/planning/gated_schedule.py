@@ -13,9 +13,9 @@ from enum import Enum
 from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.gated import SLOTS, GatedChoice, Sizes, spans
-from lfopt.planning.rolling import rolled
 from lfopt.planning.limit import Limit
 from lfopt.planning.passage import bands
+from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import BufferLayout, with_rows
 
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats

@@ -15,8 +15,8 @@ from typing import NamedTuple, get_args
 
 from lfopt.ir import Again, Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
 from lfopt.planning.banding import BandGrid
-from lfopt.planning.rolling import rolled
 from lfopt.planning.limit import Limit
+from lfopt.planning.rolling import rolled
 from lfopt.planning.segments import SLOTS, Segments, spans
 from lfopt.planning.sliced import SlicedGroups, SlicedOption
 from lfopt.planning.sliced_rows import Access, Event, SlicedSource, in_step
