@@ -50,7 +50,7 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Run]
         if (reason := refusal(stage.call) or _not_lying(site, call, stage)) is not None:
             raise refused(stage.call, reason)
         if not site.lying:
-            place, sums = (step.places[0], False) if step.last else (step.sums, True)
+            place, sums = (step.places[0], False) if step.last else (step.accumulator, True)
             site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
         found += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
         site.lying = stage.result

@@ -37,7 +37,7 @@ class CpuCall:
     function: str  # by name
     rows: Span  # of the map that it makes, in the first iteration of every loop around
     shared: bool = False  # whether each thread makes its share of the rows (`share`)
-    moves: tuple[int, ...] = ()  # rows from one iteration to the next of every loop around, outermost first
+    strides: tuple[int, ...] = ()  # rows from one iteration to the next of every loop around, outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ def cpu_calls(nodes: Sequence[CpuNode]) -> Iterator[CpuCall | CpuBarrier]:
                 for iterations[-1] in range(node.count):
                     yield from walk(node.body)
                 iterations.pop()
-            elif isinstance(node, CpuCall) and node.moves:
-                by = sum(iteration * move for iteration, move in zip(iterations, node.moves, strict=True))
+            elif isinstance(node, CpuCall) and node.strides:
+                by = sum(iteration * move for iteration, move in zip(iterations, node.strides, strict=True))
                 yield CpuCall(node.function, (node.rows[0] + by, node.rows[1] + by), node.shared)
             else:
                 yield node

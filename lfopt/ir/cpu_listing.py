@@ -87,8 +87,8 @@ def _nodes(nodes: Sequence[CpuNode], depth: int) -> Iterator[str]:
         elif isinstance(node, CpuBarrier):
             yield f"{pad}barrier"
         else:
-            moves = f" by {','.join(map(str, node.moves))}" if node.moves else ""
-            yield f"{pad}{node.function} {node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{moves}"
+            strides = f" by {','.join(map(str, node.strides))}" if node.strides else ""
+            yield f"{pad}{node.function} {node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{strides}"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -186,10 +186,10 @@ class _Reader:
         elif text == "barrier" and self.sections[-1][0]:
             nodes.append(CpuBarrier())
         elif match := CALL.fullmatch(text):
-            moves = tuple(int(by) for by in match["moves"].split(",")) if match["moves"] else ()
-            if len(moves) not in (0, len(self.open) - 1):
+            strides = tuple(int(by) for by in match["moves"].split(",")) if match["moves"] else ()
+            if len(strides) not in (0, len(self.open) - 1):
                 raise _NoLine(f"as many numbers after 'by' as there are loops around, {len(self.open) - 1}")
-            nodes.append(CpuCall(match["name"], (int(match["first"]), int(match["stop"])), match["shared"] is not None, moves))
+            nodes.append(CpuCall(match["name"], (int(match["first"]), int(match["stop"])), match["shared"] is not None, strides))
         else:
             raise _NoLine
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from lfopt.ir.box import Box
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.names import is_plain
-from lfopt.ir.schedule import Compute, Loop, Move, Node, Transfer
+from lfopt.ir.schedule import Compute, Loop, Node, Stride, Transfer
 
 INDENT = "  "
 
@@ -40,15 +40,15 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             gather = f" gather {quoted(node.gather)}" if node.gather else ""
             verb, arrow = ("store", "<-") if node.store else ("load", "->")
             moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
-            yield f"{pad}{verb} {quoted(node.tensor)}{_box(node.box)} {moved}{gather}{_moves(node.moves)}"
+            yield f"{pad}{verb} {quoted(node.tensor)}{_box(node.box)} {moved}{gather}{_strides(node.strides)}"
         else:
             boxes = " ".join(map(_box, node.boxes))
             places = " ".join("-" if place < 0 else str(place) for place in node.places)
             inputs = f" in {node.inputs[0]}:{node.inputs[1]}" if node.inputs else ""
             part = ("only" if node.last else "first") if node.first else ("last" if node.last else "more")
-            sums = f" sums {node.sums}:{part}" if node.sums >= 0 or part != "only" else ""
+            sums = f" sums {node.accumulator}:{part}" if node.accumulator >= 0 or part != "only" else ""
             then = f" then {' '.join(map(quoted, node.then))}" if node.then else ""
-            yield f"{pad}compute {quoted(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_moves(node.moves)}"
+            yield f"{pad}compute {quoted(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_strides(node.strides)}"
 
 
 def quoted(name: str) -> str:
@@ -60,8 +60,8 @@ def _box(box: Box) -> str:
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
 
 
-def _moves(moves: tuple[Move, ...]) -> str:
-    return f" by {' / '.join(','.join(map(str, move)) for move in moves)}" if moves else ""
+def _strides(strides: tuple[Stride, ...]) -> str:
+    return f" by {' / '.join(','.join(map(str, move)) for move in strides)}" if strides else ""
 
 
 NAME = r'(?:"(?:[^"\\]|\\.)*"|[\w./:-]+)'
@@ -104,7 +104,7 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
             raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}, numbers below 10**18")
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
         if isinstance(leaf, (Transfer, Compute)) and (
-            len(leaf.moves) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.moves)
+            len(leaf.strides) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.strides)
         ):
             raise InvalidPlan(f"steps, line {number}: 'by' must give {len(leaf.origin)} numbers for each of the {len(open_loops) - 1} loops around")
     if len(open_loops) > 1:
@@ -124,7 +124,7 @@ def _transfer(match: re.Match[str]) -> Transfer:
         slot=int(match["slot"]),
         offset=int(match["offset"] or 0),
         gather=unquoted(match["gather"] or ""),
-        moves=_parsed_moves(match["moves"]),
+        strides=_parsed_strides(match["moves"]),
     )
 
 
@@ -135,11 +135,11 @@ def _compute(match: re.Match[str]) -> Compute:
         boxes=tuple(_parsed_box(text) for text in re.findall(BOX, match["boxes"])),
         places=tuple(-1 if text == "-" else int(text) for text in match["places"].split()),
         inputs=(int(match["low"]), int(match["high"])) if match["low"] is not None else None,
-        sums=int(match["sums"]) if match["sums"] is not None else -1,
+        accumulator=int(match["sums"]) if match["sums"] is not None else -1,
         first=part in ("only", "first"),
         last=part in ("only", "last"),
         then=tuple(unquoted(text) for text in re.findall(NAME, match["then"] or "")),
-        moves=_parsed_moves(match["moves"]),
+        strides=_parsed_strides(match["moves"]),
     )
 
 
@@ -159,5 +159,5 @@ def _parsed_box(text: str) -> Box:
     return tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(","))) if inside else ()
 
 
-def _parsed_moves(text: str | None) -> tuple[Move, ...]:
+def _parsed_strides(text: str | None) -> tuple[Stride, ...]:
     return tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/")) if text else ()

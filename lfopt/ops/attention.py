@@ -277,7 +277,7 @@ def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
     for k, part in enumerate(form.parts[:last]):
         if part is form.product or (k > form.parts.index(form.product) and prod(part.result) == prod(form.softmax.result)):
             yield Compute(part.operator.name, (through_view(scores, form.softmax.result, part.result),), (-1,))
-    yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.sums, step.first, step.last)
+    yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.accumulator, step.first, step.last)
 
 
 # -- views -------------------------------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[
             members = _widened(flow, core, owner)
             if taken.isdisjoint(members) and len(members) <= MOST_PARTS and _plain(flow, members):
                 taken |= members
-                recognised.append(_found(flow, core, members, views))
+                recognised.append(_recognised(flow, core, members, views))
     return tuple(recognised)
 
 
@@ -229,7 +229,7 @@ def _scales(flow: Dataflow, op: int) -> bool:
 # -- as one operator ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> RecognisedAttention:
+def _recognised(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> RecognisedAttention:
     members = tuple(sorted(chosen))
     parts = tuple(flow.calls[i] for i in members)
     window, mask = _window(flow, core)

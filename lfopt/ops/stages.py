@@ -142,8 +142,8 @@ def stage_steps(step: Compute, sequence: Sequence[TableStage]) -> Iterator[Compu
     names = [tuple(part.operator.name for part in stage.parts) for stage in sequence]
     yield replace(step, operator=names[0][0], then=names[0][1:])
     for first, *behind in names[1:] if step.last else ():
-        moves = tuple(move[: len(step.boxes[0])] for move in step.moves)
-        yield Compute(first, step.boxes, step.places, then=tuple(behind), moves=moves)
+        strides = tuple(move[: len(step.boxes[0])] for move in step.strides)
+        yield Compute(first, step.boxes, step.places, then=tuple(behind), strides=strides)
 
 
 # -- one stage -----------------------------------------------------------------------------------------------------------------------------

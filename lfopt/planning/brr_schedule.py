@@ -205,7 +205,7 @@ class BandScheduler:
 
         def compute(span: Span | None) -> Iterator[Step]:
             for step in self._computes(op, (start, stop), span):
-                yield replace(step, inputs=inputs, sums=self.sums[op], first=first, last=last)
+                yield replace(step, inputs=inputs, accumulator=self.sums[op], first=first, last=last)
 
         if op not in self.passing:
             yield from compute(None)

@@ -375,7 +375,7 @@ class _Joining:
             return replace(node, body=tuple(self._renumbered(inner, number) for inner in node.body))
         if not isinstance(node, Transfer):
             places = tuple(number.get(k, -1) for k in node.places)
-            return replace(node, places=places, sums=number.get(node.sums, -1))
+            return replace(node, places=places, accumulator=number.get(node.accumulator, -1))
         spilled = node.tensor in self.inside and node.kind in ("input", "output")
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 

@@ -32,7 +32,7 @@ class RowComputation(NamedTuple):
     operator: int
     first: int
     stop: int
-    moves: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 Body = Sequence["RowComputation | tuple[int, Body]"]  # (iterations, what is repeated)
@@ -76,7 +76,7 @@ class Kernels(Protocol):
 
 def follows_rings(group: PlannedGroup) -> bool:
     """Whether rows of the group may pass through the rings of its plan: not where they are for operators in flight, or for reductions that run."""
-    return MODES[group.mode].rings and not any(step.then or step.sums >= 0 for step in computations(group.steps))
+    return MODES[group.mode].rings and not any(step.then or step.accumulator >= 0 for step in computations(group.steps))
 
 
 def lower_for_cpu(plan: Plan, flow: Dataflow, kernels: Kernels, target: str, threads: int, between: frozenset[int]) -> CpuSchedule:
@@ -102,11 +102,11 @@ def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Bod
             spans = [(0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)]
             k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])  # a result that has fewer rows may have none here
             axis, before = axes[k], sum(map(len, node.boxes[:k]))
-            lowered.append(RowComputation(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.moves)))
+            lowered.append(RowComputation(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.strides)))
         elif node.gather:
             axis = row_axis(flow.maps[flow.results[index[node.gather]][0]].shape)
             span = (0, 1) if axis is None else node.box[axis]
-            lowered.append(RowComputation(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.moves)))
+            lowered.append(RowComputation(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.strides)))
     return lowered
 
 
@@ -209,7 +209,7 @@ class _Lowering:
                 for function in functions.get(step.operator, ()):  # others are in the function of an operator before, or after
                     whole = function.makes == "map"
                     rows = (0, self.flow.heights[self.index[function.operators[-1]]]) if whole else (step.first, step.stop)
-                    moves = () if whole else step.moves
-                    yield CpuCall(function.name, rows, waits and not function.split, moves)
+                    strides = () if whole else step.strides
+                    yield CpuCall(function.name, rows, waits and not function.split, strides)
                     if waits:
                         yield CpuBarrier()

@@ -68,11 +68,11 @@ def _first_turn_apart(loop: Loop) -> tuple[Node, ...]:
 
 def _outside(node: Node) -> Node:
     """A node of a loop as it runs in the first iteration, outside of it."""
-    return Loop(node.count, tuple(map(_outside, node.body))) if isinstance(node, Loop) else replace(node, moves=node.moves[1:])
+    return Loop(node.count, tuple(map(_outside, node.body))) if isinstance(node, Loop) else replace(node, strides=node.strides[1:])
 
 
 def _next_turn(node: Node) -> Node:
     """A node of a loop that begins an iteration later."""
     if isinstance(node, Loop):
         return Loop(node.count, tuple(map(_next_turn, node.body)))
-    return replace(node.moved(node.moves[0]), moves=node.moves) if node.moves else node
+    return replace(node.moved(node.strides[0]), strides=node.strides) if node.strides else node

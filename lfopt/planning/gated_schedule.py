@@ -268,7 +268,7 @@ class GatedScheduler:
         step = self.layout.compute(op, (box,), (self.at[GatedPhase.VECTORS, v],))
         if not several:
             return step
-        return replace(step, inputs=rows, sums=self.sums[op], first=rows[0] == 0, last=rows[1] == self.sizes.height)
+        return replace(step, inputs=rows, accumulator=self.sums[op], first=rows[0] == 0, last=rows[1] == self.sizes.height)
 
     # -- vectors -----------------------------------------------------------------------------------------------------------------------------
 
@@ -364,4 +364,4 @@ class GatedScheduler:
                 if not (self.way.stays and m == sizes.input):
                     yield from self._loads(m, rows, part, self.at[GatedPhase.BEHIND, m])
         (step,) = self._compute(tail, rows, part, self.at[GatedPhase.BEHIND, sizes.result])
-        yield step if len(self.slices) == 1 else replace(step, inputs=span, sums=self.sums[tail], first=first, last=last)
+        yield step if len(self.slices) == 1 else replace(step, inputs=span, accumulator=self.sums[tail], first=first, last=last)

@@ -78,7 +78,7 @@ class StageBuilder:
             else:
                 results = self._results(node)
                 places = [self.held[self.names[n]] if n in self.names else self._place(k) for n, k in zip(results, node.places, strict=True)]
-                yield replace(node, places=tuple(places), sums=self._place(node.sums))
+                yield replace(node, places=tuple(places), accumulator=self._place(node.accumulator))
 
     def _results(self, node: Compute) -> list[str]:
         return [self.flow.maps[m].name for m in self.flow.results[self.flow.position[node.operator]]]
@@ -145,7 +145,7 @@ class StageBuilder:
         lifetimes: dict[int, Span] = {}
         for number, top in enumerate(self.nodes):
             for node in leaves((top,)):
-                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.sums}
+                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.accumulator}
                 if reader := node.operator if isinstance(node, Compute) else node.gather:
                     touched |= {*self._read(reader, holding)}
                 for k in touched - {-1}:

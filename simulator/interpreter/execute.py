@@ -388,7 +388,7 @@ class Machine:
             if not step.first:
                 sums = merge(call, self.buffer.read_rows(held, box), sums)
             if not step.last:
-                self.buffer.write_rows(held, shape, box, sums, step.sums, _first_row(box), sums=True, together=True)
+                self.buffer.write_rows(held, shape, box, sums, step.accumulator, _first_row(box), sums=True, together=True)
                 return
             values = (finish(call, sums, operands, boxes[0]),)
         if then:

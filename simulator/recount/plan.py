@@ -349,7 +349,7 @@ class _Recounting:
         claimed = group.band_rows
         if group.unwritten and self.flies:
             return {}  # what is in flight, and what runs, only the steps say
-        running = {node.operator for node in computations(group.steps) if node.sums >= 0 and node.operator in net.operators}
+        running = {node.operator for node in computations(group.steps) if node.accumulator >= 0 and node.operator in net.operators}
         if odd := [op for op in sorted(running) if self.plan.scheme not in IN_FLIGHT or not runs(net, op)]:
             self._say(group, f"{odd[0]!r} takes its operand in parts")
             return {}

@@ -184,7 +184,7 @@ class Chip:
             for k, name in enumerate(flow.operators[op].inputs):
                 if name == weight.name and (step.last or k == 1):
                     self.read_constant(name, self.constant_read(op, k, out, step.inputs), who)
-        if step.sums >= 0:
+        if step.accumulator >= 0:
             self.add(op, rows, out, step)
         else:
             check(step.first and step.last and step.inputs is None, f"{who}: sums without a place")
@@ -196,16 +196,16 @@ class Chip:
                     check(not flow.readers[m] and not flow.is_output[m], f"{who}: a result has no place")
 
     def add(self, op: int, rows: range, out: tuple[int, int], step: Compute) -> None:
-        where, inputs = self.places[step.sums], step.inputs
+        where, inputs = self.places[step.accumulator], step.inputs
         assert inputs is not None
         result = self.flow.maps[self.flow.results[op][0]]
         need = self.hardware.row_bytes(result) // self.hardware.element_bytes * self.hardware.accumulator_bytes
         check(where.purpose == "sum" and where.slot_bytes == need and len(rows) <= where.slots, f"sums of {step.operator} in {where}")
         if step.first:
-            self.overwrite(step.sums)
+            self.overwrite(step.accumulator)
         count = self.channels(result.shape)
         for row in rows:
-            number, done = self.held[step.sums].get(row % where.slots, (-1, np.zeros(count, int)))
+            number, done = self.held[step.accumulator].get(row % where.slots, (-1, np.zeros(count, int)))
             if step.first:
                 if number != row:
                     done = np.zeros(count, int)
@@ -214,7 +214,7 @@ class Chip:
                 check(number == row, f"{step.operator}: sums of row {row} are lost")
             check(bool((done[slice(*out)] == inputs[0]).all()), f"{step.operator}: sums up to {done[slice(*out)]} go on with {inputs}")
             done[slice(*out)] = inputs[1]
-            self.held[step.sums][row % where.slots] = row, done
+            self.held[step.accumulator][row % where.slots] = row, done
         if step.last:
             check(inputs[1] == self.channels(self.flow.calls[op].shape(0)), f"{step.operator}: sums end at {inputs}")
 

@@ -232,8 +232,8 @@ def test_a_convolution_takes_tiles_x_kernel_x_pixels() -> None:
     assert cycles(flow, row(flow)) == 4 * 4 * 6 * 56 + 1
     assert cycles(flow, row(flow), replace(INT8, accumulator_banks=1)) == 4 * (4 * 6 * 56 + 56) + 1
     assert cycles(flow, row(flow, rows=2)) == 4 * 4 * 9 * 112 + 1
-    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, last=False)) == 4 * 6 * 56 + 1
-    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, first=False)) == 4 * (6 * 56 + 56) + 1
+    assert cycles(flow, row(flow, inputs=(16, 32), accumulator=0, last=False)) == 4 * 6 * 56 + 1
+    assert cycles(flow, row(flow, inputs=(16, 32), accumulator=0, first=False)) == 4 * (6 * 56 + 56) + 1
     assert cycles(flow, row(flow, rows=20)) == 4 * 4 * 9 * 20 * 56 + 3 * COMMAND_CYCLES  # commands of 9, 9 and 2 rows: 512 pixels at most
     assert Accelerator(flow, INT8).work(row(flow)).macs == 56 * 64 * 64 * 9
 
@@ -619,28 +619,28 @@ HOSTILE: dict[str, tuple[Callable[[PlannedGroup], PlannedGroup], str]] = {
     "no such place": (changed(Transfer, place=9), "place 9"),
     "place below 0": (changed(Transfer, place=-1), "place -1"),
     "no such tensor": (changed(Transfer, tensor="z"), "no such tensor"),
-    "box of another rank": (changed(Transfer, box=((0, 1),), moves=((0, 0),)), "leaves 'x'"),
+    "box of another rank": (changed(Transfer, box=((0, 1),), strides=((0, 0),)), "leaves 'x'"),
     "box outside": (changed(Transfer, box=((0, 1), (0, 5), (0, 1), (0, 8))), "leaves 'x'"),
-    "box that walks out": (changed(Transfer, moves=((0, 0, 2, 0, 1),)), "leaves 'x'"),
+    "box that walks out": (changed(Transfer, strides=((0, 0, 2, 0, 1),)), "leaves 'x'"),
     "box inside out": (changed(Transfer, box=((0, 1), (3, 2), (0, 1), (0, 8))), "leaves 'x'"),
     "negative rows": (changed(Transfer, rows=-1), "found -1"),
     "endless rows": (changed(Transfer, row_bytes=1 << 20000), "a number of 20001 bits"),
-    "slots below 0": (changed(Transfer, moves=((0, 0, 1, 0, -1),)), "nothing below 0"),
+    "slots below 0": (changed(Transfer, strides=((0, 0, 1, 0, -1),)), "nothing below 0"),
     "gather from no constant": (changed(Transfer, gather="y"), "'y' gathers from no constant"),
     "gather by nobody": (changed(Transfer, gather="q"), "'q' gathers from no constant"),
-    "move of another length": (changed(Transfer, moves=((0, 0, 1),)), "found moves"),
-    "move too many": (changed(Transfer, moves=((0,) * 5,) * 2), "found moves"),
+    "strides of another length": (changed(Transfer, strides=((0, 0, 1),)), "found strides"),
+    "strides too many": (changed(Transfer, strides=((0,) * 5,) * 2), "found strides"),
     "no such operator": (changed(Compute, operator="q"), "not an operator of this group"),
     "a result too many": (changed(Compute, places=(1, 1)), "its results are 1"),
-    "result outside": (changed(Compute, moves=((1, 0, 1, 0),)), "leaves 'y'"),
-    "sums nowhere": (changed(Compute, sums=7), "place 7"),
-    "inputs inside out": (changed(Compute, inputs=(2, 1), moves=((0, 0, 1, 0, 0),)), "input channels"),
+    "result outside": (changed(Compute, strides=((1, 0, 1, 0),)), "leaves 'y'"),
+    "sums nowhere": (changed(Compute, accumulator=7), "place 7"),
+    "inputs inside out": (changed(Compute, inputs=(2, 1), strides=((0, 0, 1, 0, 0),)), "input channels"),
     "no turns": (lambda g: replace(g, steps=(Loop(0, g.steps),)), "0 turns"),
     "too deep": (deep, "loops within loops"),
     "endless slots": (lambda g: replace(g, places=(replace(g.places[0], slots=1 << 40), *g.places[1:])), "out of range"),
     "no slots": (lambda g: replace(g, places=(replace(g.places[0], slots=0), *g.places[1:])), "out of range"),
     "endless bytes": (lambda g: replace(g, dram=DramBytes(1 << 20000)), "a number of 20001 bits"),
-    "endless steps": (lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], moves=()),)),)), "number of steps"),
+    "endless steps": (lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], strides=()),)),)), "number of steps"),
     "another number": (lambda g: replace(g, id=3), "its position"),
     "no operators": (lambda g: replace(g, nodes=()), "found none"),
     "an operator twice": (lambda g: replace(g, nodes=("y", "y")), "earlier group too"),
@@ -671,7 +671,7 @@ def test_endless_loops_are_bounded_not_walked() -> None:
     graph, plan = small()
     group = plan.groups[0]
     load = next(step for step in unfold(group.steps) if isinstance(step, Transfer))
-    flat = replace(load, moves=((0,) * len(load.origin),) * 12)
+    flat = replace(load, strides=((0,) * len(load.origin),) * 12)
     nodes: tuple[Loop | Transfer, ...] = (flat,)
     for _ in range(12):
         nodes = (Loop(16, nodes),)
