@@ -69,7 +69,9 @@ class Counted:
             raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
         self.attentions = attentions_of(flow)
-        self.kept = {one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.found}  # of attention, between two blocks of keys
+        self.kept = {
+            one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.recognised
+        }  # of attention, between two blocks of keys
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []

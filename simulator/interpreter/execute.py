@@ -130,7 +130,7 @@ class Machine:
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         self.root = flow.behind
         self.attentions = attentions_of(flow)
-        self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.found for w in one.weights}
+        self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.recognised for w in one.weights}
         self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:

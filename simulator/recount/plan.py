@@ -244,7 +244,7 @@ class _Recounting:
                 calls[step.operator, *step.then] = one.call
         base, own = self.net, self.net
         if not group.steps and self.plan.scheme in IN_FLIGHT:  # which of them are one operator, only the steps say
-            inside = [one.call for one in self.attentions.found if {part.operator.name for part in one.call.parts} <= {*members}]
+            inside = [one.call for one in self.attentions.recognised if {part.operator.name for part in one.call.parts} <= {*members}]
             return base, members, unmasked(base, inside)
         if calls and self.plan.scheme in IN_FLIGHT:
             base, own = with_attentions(self.net, [*calls.values()]), unmasked(self.net, [*calls.values()])
