@@ -88,14 +88,14 @@ class GroupFigures:
     def fastest(self, group: int) -> tuple[Cost, PlacesAndSteps] | None:
         """Cost, places and steps of a legal group in the way of the fewest cycles; None where that has no steps."""
         number, _ = min(self._of(group), key=lambda way: way[1].cycles)
-        way = next(islice(self.costs.ways(group, whole=self._whole(group)), number, None))
+        way = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         made = self._made(group, way, Limit())
         return None if made is None else (way.cost, made)
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the way at this position of those above."""
         number, figures = self._of(group)[k]
-        price, way = self._price(group), next(islice(self.costs.ways(group, whole=self._whole(group)), number, None))
+        price, way = self._price(group), next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         assert way.cost.dram_bytes == figures.dram_bytes, "groups of the same structure have the same ways"
         if self.rows or way.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
             self.costs.take(group, way)
@@ -112,7 +112,7 @@ class GroupFigures:
         """(number among all its ways, way) of those that are allowed."""
         price, modes = self._price(group), self.costs.modes
         heights: dict[str, int] = {}  # per mode: rows made at a time
-        for number, way in enumerate(self.costs.ways(group, whole=self._whole(group))):
+        for number, way in enumerate(self.costs.options(group, whole=self._whole(group))):
             rows = way.terms.band_rows
             as_is = self.rows or not modes[way.cost.mode].heights(group) or heights.setdefault(way.cost.mode, rows) == rows
             if as_is and (self.extra is None or way.cost.dram_bytes <= price.dram_bytes + self.extra):

@@ -51,7 +51,7 @@ def in_other_ways(costs: GroupCosts, found: Result, draft: PlanDraft, make: Call
     before: dict[int, ModeOption | None] = {}
     for group, mask in zip(plan.groups, found.groups, strict=True):
         if group.l2.read and group.mode != "chained":
-            way = min(costs.ways(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
+            way = min(costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
             if _outside(way, group, inside) < group.dram.total:
                 before[mask] = costs.taken(mask)
                 costs.take(mask, way)

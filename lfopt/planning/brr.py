@@ -165,10 +165,10 @@ class BandedGroups:
             sizes = self._map_bytes(draft, self._needs(mask, draft, self._computed_rows(mask, draft, grid), grid))
             streaming = self._streaming(draft, passing) + held_bytes
             by_blocks = held_bytes + sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
-            ways = [(False, streaming, by_blocks)] if all_bytes else []
-            ways.append((True, all_bytes, all_bytes))
+            options = [(False, streaming, by_blocks)] if all_bytes else []
+            options.append((True, all_bytes, all_bytes))
             for bands, size in zip(grid.counts.tolist(), sizes.tolist(), strict=True):
-                for resident, weights, pass_bytes in ways:
+                for resident, weights, pass_bytes in options:
                     need = slices.hardware.buffer_need(size, weights)
                     if need < NEVER:
                         choices.append(Banded(1 if resident else bands, -(-tall // bands), need, start, bands, resident, pass_bytes))

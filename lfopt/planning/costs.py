@@ -195,7 +195,7 @@ class GroupCosts:
         if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
             self._prices[chain.mask] = cost
 
-    def ways(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
+    def options(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
         """The ways in which a group may run: none moves fewer bytes than `price` says. `whole`: in modes that are so; None: in every mode."""
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
@@ -205,15 +205,15 @@ class GroupCosts:
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
-                yield from mode.ways(mask, beta, once)
+                yield from mode.options(mask, beta, once)
 
-    def take(self, mask: int, way: ModeOption | None) -> None:
+    def take(self, mask: int, option: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
-        if way is None:
+        if option is None:
             self._taken.pop(mask, None)
             self._prices.pop(mask, None)
         else:
-            self._taken[mask], self._prices[mask] = way, way.cost
+            self._taken[mask], self._prices[mask] = option, option.cost
 
     def taken(self, mask: int) -> ModeOption | None:
         """The way that was taken, if one was."""

@@ -51,7 +51,7 @@ class GatingOption(NamedTuple):
 class GatedChoice(NamedTuple):
     """How a group runs."""
 
-    way: GatingOption
+    option: GatingOption
     width: int  # channels of a slice
     kept: int  # channels of the map that stay on chip: the first ones
     rows: tuple[int, int]  # made at a time: of the map in phase 1, of the result in phase 2
@@ -226,39 +226,39 @@ class Sizes:
         """The largest of their blocks of weights, for so many output channels."""
         return max([self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0)
 
-    def behind_bytes(self, width: int, rows: int, slots: int, way: GatingOption, kept: int) -> int:
+    def behind_bytes(self, width: int, rows: int, slots: int, option: GatingOption, kept: int) -> int:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
         tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
-        fixed += self.passage(rows, behind=True, again=way.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
-        if way.again:
+        fixed += self.passage(rows, behind=True, again=option.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
+        if option.again:
             fixed += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
         if tail >= 0:
-            part = self.padded(way.part)
+            part = self.padded(option.part)
             row = part * self.row_bytes(self.result)
-            fixed += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
-            fixed += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
-        weights = self._held_behind + (self.all_blocks(tail) if way.held and tail >= 0 else 0) + slots * self.block_behind(width, way, kept)
+            fixed += rows * row + (option.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
+            fixed += sum(rows * part * self.row_bytes(m) for m in self.beside if not (option.stays and m == self.input))
+        weights = self._held_behind + (self.all_blocks(tail) if option.held and tail >= 0 else 0) + slots * self.block_behind(width, option, kept)
         return self.hardware.buffer_need(fixed + per_channel * self.padded(width), weights)
 
     def remade_bytes(self, width: int) -> int:
         """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
         return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum([self.block_bytes(i, width) for i in self.block.ahead])
 
-    def block_behind(self, width: int, way: GatingOption, kept: int) -> int:
+    def block_behind(self, width: int, option: GatingOption, kept: int) -> int:
         """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
-        if not way.again:
-            return max(self._block_behind(length, way, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
-        blocks = [self._block_behind(min(width, kept), way, late=False)]  # of the slices that are made again, one is the last
+        if not option.again:
+            return max(self._block_behind(length, option, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
+        blocks = [self._block_behind(min(width, kept), option, late=False)]  # of the slices that are made again, one is the last
         for length, late in zip(self._longest(width, kept, gone=True), (False, True), strict=True):
-            blocks.append(self._block_behind(length, way, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
+            blocks.append(self._block_behind(length, option, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
         return max(blocks)
 
-    def _block_behind(self, length: int, way: GatingOption, *, late: bool) -> int:
+    def _block_behind(self, length: int, option: GatingOption, *, late: bool) -> int:
         """A block of weights of what is behind, for so many channels."""
         size = sum([self.block_bytes(i, length) for i in self.block.behind])
-        if self.block.tail >= 0 and not way.held:
-            size += self.block_bytes(self.block.tail, way.part, length, late=late)
+        if self.block.tail >= 0 and not option.held:
+            size += self.block_bytes(self.block.tail, option.part, length, late=late)
         return size
 
     def _longest(self, width: int, kept: int, *, gone: bool = False) -> tuple[int, int]:
@@ -276,12 +276,12 @@ class Sizes:
         return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(
-        self, way: GatingOption, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
+        self, option: GatingOption, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
     ) -> int:
         """F_beta."""
-        first = self.ahead_bytes(width, rows[0], slots[0], stays=way.stays, gone=self.gone(width, kept))
-        last = self.behind_bytes(width, rows[1], slots[1], way, kept)
-        stays = self.input_bytes if way.stays else 0
+        first = self.ahead_bytes(width, rows[0], slots[0], stays=option.stays, gone=self.gone(width, kept))
+        last = self.behind_bytes(width, rows[1], slots[1], option, kept)
+        stays = self.input_bytes if option.stays else 0
         return self.kept_bytes(kept) + stays + max(first, self.vector_bytes(vector_width or self.widths[0]), last)
 
     @cached_property
@@ -330,27 +330,27 @@ class Sizes:
 
     # -- what moves --------------------------------------------------------------------------------------------------------------------------
 
-    def dram(self, way: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
+    def dram(self, option: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
         """By class, but for parameters."""
-        block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, way.part)
+        block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, option.part)
         gone = _lengths(self.channels - kept, width)
-        slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // way.part)
-        rounds = -(-self.rows_out // way.band)
+        slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // option.part)
+        rounds = -(-self.rows_out // option.band)
         away = self._moved(self.map, gone)
         read = self._read_whole + sum([self._moved(m, slices) for m in self.ahead_reads])
         read += passes * sum([self._moved(m, slices) for m in self.behind_reads])
-        read += sum([self._moved(m, parts) for m in self.beside if not (way.stays and m == self.input)])
+        read += sum([self._moved(m, parts) for m in self.beside if not (option.stays and m == self.input)])
         written = self._moved(self.result, parts if tail >= 0 else slices)
         weights = self._held_weights + self.vector_passes(vector_width)
         weights += sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in slices])
         weights += passes * rounds * sum([n * self.block_bytes(i, length) for i in block.behind for length, n in slices])
-        if tail >= 0 and way.held:
+        if tail >= 0 and option.held:
             weights += self.all_blocks(tail)
         elif tail >= 0:
             early = sum([n * k * self.block_bytes(tail, part, length, late=False) for part, n in parts for length, k in slices])
             late = sum([n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False)) for part, n in parts])
             weights += rounds * (early + late)
-        if way.again:
+        if option.again:
             read += passes * sum([self._moved(m, gone) for m in self.ahead_reads])
             weights += passes * sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in gone])
             return DramBytes(input=read, output=written, weight=weights)
@@ -358,11 +358,11 @@ class Sizes:
             return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
         return DramBytes(input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights)
 
-    def macs_again(self, way: GatingOption, kept: int) -> int:
+    def macs_again(self, option: GatingOption, kept: int) -> int:
         """Multiply-accumulates that are done again: of the rows that phase 2 asks for, of the channels that are not kept."""
-        if not way.again:
+        if not option.again:
             return 0
-        return -(-self.outputs // way.part) * (self.channels - kept) * self._remade_macs // self.channels
+        return -(-self.outputs // option.part) * (self.channels - kept) * self._remade_macs // self.channels
 
     @cached_property
     def _remade_macs(self) -> int:

@@ -37,7 +37,7 @@ class GatedScheduler:
 
     def __init__(self, sizes: Sizes, layout: BufferLayout, choice: GatedChoice) -> None:
         self.sizes, self.layout, self.choice = sizes, layout, choice
-        self.flow, self.block, self.way = sizes.flow, sizes.block, choice.way
+        self.flow, self.block, self.option = sizes.flow, sizes.block, choice.option
         self.tail = sizes.block.tail
         kept = [(span, True) for span in spans(0, choice.kept, choice.width)]
         self.slices = [*kept, *((span, False) for span in spans(choice.kept, sizes.channels, choice.width))]  # and whether each is kept
@@ -58,7 +58,7 @@ class GatedScheduler:
         sizes, choice = self.sizes, self.choice
         if choice.kept:
             self.kept = self._place(self._name(sizes.map), "map", sizes.height, self._row(sizes.map, choice.kept))
-        if self.way.stays:
+        if self.option.stays:
             self.at[GatedPhase.AHEAD, sizes.input] = self.at[GatedPhase.BEHIND, sizes.input] = self._whole(sizes.input)
         for v in sizes.folded:
             if v in sizes.gates:
@@ -90,7 +90,7 @@ class GatedScheduler:
 
     def _lay_out_ahead(self) -> None:
         sizes, choice, block = self.sizes, self.choice, self.block
-        if sizes.input >= 0 and not self.way.stays:
+        if sizes.input >= 0 and not self.option.stays:
             self.at[GatedPhase.AHEAD, sizes.input] = self._whole(sizes.input)
         rings = sizes.passage(choice.rows[0], behind=False).rings if sizes.inside else {}
         for m, rows in rings.items():
@@ -105,23 +105,23 @@ class GatedScheduler:
         self._pass(GatedPhase.AHEAD, choice.slots[0], sum(sizes.block_bytes(i, choice.width) for i in block.ahead))
 
     def _lay_out_behind(self) -> None:
-        sizes, choice, way, tail = self.sizes, self.choice, self.way, self.tail
+        sizes, choice, option, tail = self.sizes, self.choice, self.option, self.tail
         wide = sizes.passage(choice.rows[1], behind=True).rings.keys() - {sizes.map}  # maps of all slices, not just of those that are not kept
-        for m, rows in sizes.passage(choice.rows[1], behind=True, again=way.again).rings.items():
+        for m, rows in sizes.passage(choice.rows[1], behind=True, again=option.again).rings.items():
             if (m != sizes.map or choice.kept < sizes.channels) and (m != sizes.result or tail < 0):
                 self._ring(GatedPhase.BEHIND, m, rows, choice.width if m in wide else sizes.gone(choice.width, choice.kept))
         self._hold(sizes.after)
         if tail >= 0:
-            self._ring(GatedPhase.BEHIND, sizes.result, choice.rows[1], way.part)
+            self._ring(GatedPhase.BEHIND, sizes.result, choice.rows[1], option.part)
             if len(self.slices) > 1:
-                self._sum(tail, way.band, way.part)
+                self._sum(tail, option.band, option.part)
             for m in sizes.beside:
                 if (GatedPhase.BEHIND, m) not in self.at:
-                    self._ring(GatedPhase.BEHIND, m, choice.rows[1], way.part)
-            if way.held:
+                    self._ring(GatedPhase.BEHIND, m, choice.rows[1], option.part)
+            if option.held:
                 for s in sizes.slices.facts[tail].streamed:
                     self.held[s.name] = self._place(s.name, "weight", 1, sizes.slices.constant_bytes[s.name])
-        self._pass(GatedPhase.BEHIND, choice.slots[1], sizes.block_behind(choice.width, way, choice.kept))
+        self._pass(GatedPhase.BEHIND, choice.slots[1], sizes.block_behind(choice.width, option, choice.kept))
 
     def _place(self, name: str, purpose: Purpose, slots: int, slot_bytes: int) -> int:
         """Index of a new place. In a buffer of their own, weights lie one after the other in every phase."""
@@ -243,7 +243,7 @@ class GatedScheduler:
                 iteration += self._loads(sizes.map, rows, span, place)
             for i in self.block.folds:
                 iteration.append(self._folded(i, rows, span, several=len(ends) > 1))
-            if sizes.inside and not kept and not self.way.again:
+            if sizes.inside and not kept and not self.option.again:
                 iteration.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
             iterations.append(iteration)
         return [*self._weights(GatedPhase.AHEAD, self.block.ahead, k, span), *fold(iterations, LONGEST_PERIOD)]
@@ -295,13 +295,13 @@ class GatedScheduler:
     # -- phase 2 -----------------------------------------------------------------------------------------------------------------------------
 
     def _phase_behind(self, limit: Limit) -> Iterator[Node]:
-        sizes, way = self.sizes, self.way
+        sizes, option = self.sizes, self.option
         yield from self._load_held(sizes.after)
-        if way.held:
+        if option.held:
             for s in sizes.slices.facts[self.tail].streamed:
                 yield self._load_constant(s.name)
-        ends = bands(sizes.rows_out, way.band)
-        rounds = [(part, rows) for part in spans(0, sizes.outputs, way.part) for rows in zip((0, *ends[:-1]), ends, strict=True)]
+        ends = bands(sizes.rows_out, option.band)
+        rounds = [(part, rows) for part in spans(0, sizes.outputs, option.part) for rows in zip((0, *ends[:-1]), ends, strict=True)]
         yield from fold([*limit.allowed(tuple(self._round(number, *part_and_rows)) for number, part_and_rows in enumerate(rounds))], LONGEST_PERIOD)
 
     def _round(self, number: int, part: Span, rows: Span) -> Iterator[Node]:
@@ -317,7 +317,7 @@ class GatedScheduler:
         tail, (span, _) = self.tail, self.slices[k]
         first, last = k == 0, k == len(self.slices) - 1
         weights: list[WeightBlock] = [(i, span, None, True) for i in (*self._remaking(k), *self.block.behind)]
-        if tail >= 0 and not self.way.held:
+        if tail >= 0 and not self.option.held:
             weights.append((tail, part, span if len(self.slices) > 1 else None, last))
         ends = bands(rows[1] - rows[0], self.choice.rows[1])
         iterations: list[list[Node]] = []
@@ -336,7 +336,7 @@ class GatedScheduler:
 
     def _remaking(self, k: int) -> tuple[int, ...]:
         """The operators that make a slice again in phase 2; none where it is kept or loaded."""
-        return self.block.ahead if self.way.again and not self.slices[k][1] else ()
+        return self.block.ahead if self.option.again and not self.slices[k][1] else ()
 
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
         """What rows of the result ask of the operators behind the barrier, but for the tail, and of those that make the slice again."""
@@ -361,7 +361,7 @@ class GatedScheduler:
         sizes, tail = self.sizes, self.tail
         if last:
             for m in sizes.beside:
-                if not (self.way.stays and m == sizes.input):
+                if not (self.option.stays and m == sizes.input):
                     yield from self._loads(m, rows, part, self.at[GatedPhase.BEHIND, m])
         (step,) = self._compute(tail, rows, part, self.at[GatedPhase.BEHIND, sizes.result])
         yield step if len(self.slices) == 1 else replace(step, inputs=span, accumulator=self.sums[tail], first=first, last=last)

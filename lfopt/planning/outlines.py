@@ -114,10 +114,10 @@ def _band_rows(costs: GroupCosts, group: int, cost: Cost, propose: band_rows.Pro
 
 
 def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, rows: int | None, *, late: bool) -> Outline:
-    mode, terms, way = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
+    mode, terms, option = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
-    needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if way is None else way.scheduled
+    needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if option is None else option.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=costs.dataflow.names(group),

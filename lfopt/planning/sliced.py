@@ -47,9 +47,9 @@ class SlicedOption(NamedTuple):
 
 
 class Sliced(NamedTuple):
-    """A way, and what it takes."""
+    """An option, and what it takes."""
 
-    way: SlicedOption
+    option: SlicedOption
     buffer_bytes: int  # F_beta
     input_bytes: int  # DRAM bytes
     weight_bytes: int
@@ -84,7 +84,7 @@ class Profile:
     apart: int  # bytes of the buffer that weights have of their own; 0: they share that of the maps
     least: int  # F_beta
 
-    def ways(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
         """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail): all that there are, or as many as fit."""
         every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):
@@ -120,7 +120,7 @@ class SlicedGroups:
     # -- what is asked -----------------------------------------------------------------------------------------------------------------------
 
     def least(self, mask: int) -> int:
-        """The least F_beta of any way; NEVER if the group cannot run so."""
+        """The least F_beta of any option; NEVER if the group cannot run so."""
         return min((profile.least for profile in self.profiles(mask)), default=NEVER)
 
     def cheapest(self, mask: int, beta: int) -> Sliced | None:
@@ -130,24 +130,24 @@ class SlicedGroups:
         """
         best, rank = None, (NEVER, 0, 0)
         for profile in self.profiles(mask):
-            for needs, weights, pinned, pinned_tail in profile.ways(beta, self.segments.width) if profile.least < beta else ():
+            for needs, weights, pinned, pinned_tail in profile.options(beta, self.segments.width) if profile.least < beta else ():
                 moved = np.where(needs < beta, weights + profile.inputs, NEVER)
                 if (least := int(moved.min())) > rank[0] or least == NEVER:
                     continue
                 for t, n in zip(*np.nonzero(moved == least), strict=True):
                     here = least, int(profile.macs[t, n]), int(needs[t, n])
                     if here < rank:
-                        way = SlicedOption(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
-                        best, rank = Sliced(way, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
+                        option = SlicedOption(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
+                        best, rank = Sliced(option, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
         return best
 
-    def passes(self, mask: int, way: SlicedOption) -> int:
+    def passes(self, mask: int, option: SlicedOption) -> int:
         """How often those weights are loaded that are loaded most often."""
-        weights, channels = self.segments.weights(mask, way.segment), way.segment.channels
-        parts = -(-self.outputs(way.segment) // way.part) if way.part else 1
-        if weights.sliced and way.pinned < channels:
-            return way.bands * parts
-        return way.bands if weights.tail and way.pinned_tail < channels else 1
+        weights, channels = self.segments.weights(mask, option.segment), option.segment.channels
+        parts = -(-self.outputs(option.segment) // option.part) if option.part else 1
+        if weights.sliced and option.pinned < channels:
+            return option.bands * parts
+        return option.bands if weights.tail and option.pinned_tail < channels else 1
 
     def profiles(self, mask: int) -> tuple[Profile, ...]:
         """Of a group, for each segment that it may be; none if it cannot run so."""

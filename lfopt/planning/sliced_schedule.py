@@ -38,24 +38,24 @@ class Slice(NamedTuple):
 class SlicedScheduler:
     """Writes down the schedule of one group, with slices as wide as `segments` has them."""
 
-    def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, way: SlicedOption) -> None:
-        self.groups, self.segments, self.mask, self.way = groups, segments, mask, way
-        self.flow, self.layout, self.segment = groups.flow, segments.layout, way.segment
-        self.reads = groups.reads(mask, way.segment)
-        self.weights = segments.weights(mask, way.segment)
-        grid = BandGrid((way.bands,))
-        computed = groups.computed_rows(mask, way.segment, grid)
+    def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, option: SlicedOption) -> None:
+        self.groups, self.segments, self.mask, self.option = groups, segments, mask, option
+        self.flow, self.layout, self.segment = groups.flow, segments.layout, option.segment
+        self.reads = groups.reads(mask, option.segment)
+        self.weights = segments.weights(mask, option.segment)
+        grid = BandGrid((option.bands,))
+        computed = groups.computed_rows(mask, option.segment, grid)
         self.rows = {i: [*zip(bands.start.tolist(), bands.stop.tolist(), bands.new.tolist(), strict=True)] for i, bands in computed.items()}
-        outer = groups.outer(mask, way.segment, self.reads)
+        outer = groups.outer(mask, option.segment, self.reads)
         self.of = {access: [m for m, how in outer if how == access] for access in get_args(Access)}
         self.held_rows = {m: int(groups.source_rows(mask, computed, self.reads, m, grid)[0]) for m in self.of["rows"]}
         self.passing: dict[SlicedSource, list[Span]] = {}
         for m in self.of["slice"]:
             start, stop = groups.passing_rows(computed, self.reads, m, grid)
             self.passing[m, "slice"] = [*zip(start.tolist(), stop.tolist(), strict=True)]
-        self.in_step = groups.in_step(way.segment, self.reads)
-        self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, way.segment, self.reads, computed, grid).items()}
-        self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(way.segment), way.part)] if way.part else [(0, 0)]
+        self.in_step = groups.in_step(option.segment, self.reads)
+        self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, option.segment, self.reads, computed, grid).items()}
+        self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(option.segment), option.part)] if option.part else [(0, 0)]
         self.places: list[Place] = []
         self.at: dict[SlicedSource, int] = {}  # places of maps
         self.constants: dict[str, int] = {}  # places of constants that stay
@@ -75,7 +75,7 @@ class SlicedScheduler:
         staying = sum(self.weights.held.values()) + sum(self.layout.constant_bytes(name, box) for name, box in self._staying())
         parts = Counter(stop - start for start, stop in self.parts)
         passing = sum(self._block_bytes(kind, (0, part)) * times * count for kind, times in self._kinds for part, count in parts.items())
-        return staying + self.way.bands * passing
+        return staying + self.option.bands * passing
 
     @property
     def even(self) -> bool:
@@ -86,12 +86,14 @@ class SlicedScheduler:
         return all(sizes.evenly(m, boxes) for maps in (read, stored) for m, boxes in maps.items() if m in stored or (m, "slice") in self.passing)
 
     def _slices(self) -> list[Slice]:
-        way, channels = self.way, self.segment.channels
-        cuts = sorted({0, min(way.pinned, channels), min(way.pinned_tail, channels), channels})
+        option, channels = self.option, self.segment.channels
+        cuts = sorted({0, min(option.pinned, channels), min(option.pinned_tail, channels), channels})
         slice_spans = [span for low, high in pairwise(cuts) for span in spans(low, high, self.segments.width)]
         before, tail, sums = bool(self.weights.sliced), bool(self.weights.tail), self.segment.tail >= 0
         return [
-            Slice(span, sums and k == 0, sums and k == len(slice_spans) - 1, before and span[0] >= way.pinned, tail and span[0] >= way.pinned_tail)
+            Slice(
+                span, sums and k == 0, sums and k == len(slice_spans) - 1, before and span[0] >= option.pinned, tail and span[0] >= option.pinned_tail
+            )
             for k, span in enumerate(slice_spans)
         ]
 
@@ -104,7 +106,7 @@ class SlicedScheduler:
 
     def _lay_out(self) -> None:
         """One after the other: maps that come from DRAM, rings, constants, weights that stay, those that pass, sums, finished rows."""
-        flow, sizes, way, segment = self.flow, self.segments, self.way, self.segment
+        flow, sizes, option, segment = self.flow, self.segments, self.option, self.segment
         row_bytes = sizes.slices.row_bytes
         for m, rows in self.held_rows.items():
             self.at[m, "rows"] = self._place(flow.maps[m].name, "map", rows, row_bytes[m])
@@ -120,7 +122,7 @@ class SlicedScheduler:
         if size := max((self._block_bytes(piece, self.parts[0]) for piece, _ in self._kinds), default=0):
             self.blocks = self._place(self.layout.place_name("weight blocks"), "weight", SLOTS, size)
         if segment.tail >= 0:
-            (result,), part = flow.results[segment.tail], way.part
+            (result,), part = flow.results[segment.tail], option.part
             high = max(stop - new for _, stop, new in self.rows[segment.tail])
             self.sums = self._place(self.layout.sums_name(segment.tail), "sum", high, sizes.sum_row(result, part))
             self.results[result] = self._place(flow.maps[result].name, "map", 1, sizes.part_row(result, part))
@@ -131,7 +133,7 @@ class SlicedScheduler:
             self.at[m, "row"] = self._place(self.layout.place_name(f"{flow.maps[m].name} ahead"), "map", 1, row_bytes[m])
         if segment.mean >= 0:
             (result,) = flow.results[segment.mean]
-            channels = segment.channels if way.bands > 1 else sizes.width
+            channels = segment.channels if option.bands > 1 else sizes.width
             self.sums = self._place(self.layout.sums_name(segment.mean), "sum", 1, sizes.sum_row(result, channels))
             self.results[result] = self._place(flow.maps[result].name, "map", 1, row_bytes[result])
 
@@ -143,12 +145,12 @@ class SlicedScheduler:
 
     def _staying(self) -> Iterator[tuple[str, Box]]:
         """Parts of constants that stay on chip."""
-        way, sizes, segment = self.way, self.segments, self.segment
+        option, sizes, segment = self.option, self.segments, self.segment
         for op, constants in self.weights.sliced.items():
-            for s in constants if way.pinned else ():
-                yield s.name, sizes.weight_box(op, s, (0, way.pinned))
-        for s in self.weights.tail if way.pinned_tail else ():
-            inputs = (0, min(way.pinned_tail, segment.channels))
+            for s in constants if option.pinned else ():
+                yield s.name, sizes.weight_box(op, s, (0, option.pinned))
+        for s in self.weights.tail if option.pinned_tail else ():
+            inputs = (0, min(option.pinned_tail, segment.channels))
             yield s.name, sizes.weight_box(segment.tail, s, (0, self.groups.outputs(segment)), inputs)
 
     def _block_bytes(self, piece: Slice, part: Span) -> int:
@@ -164,7 +166,7 @@ class SlicedScheduler:
 
     def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps. Raises Unwritten beyond the limit."""
-        bands = [*limit.allowed(tuple(self._band(band)) for band in range(self.way.bands))]
+        bands = [*limit.allowed(tuple(self._band(band)) for band in range(self.option.bands))]
         return tuple(self.places), (*self._first(), *fold(bands, LONGEST_PERIOD), *self._last())
 
     def _first(self) -> Iterator[Step]:
@@ -178,7 +180,7 @@ class SlicedScheduler:
     def _last(self) -> Iterator[Step]:
         for m in self.of["rows"]:
             if not self.flow.makes(self.mask, m):
-                yield from self._rows_of(m, (self._needed(m, self.way.bands - 1), self.flow.maps[m].rows))
+                yield from self._rows_of(m, (self._needed(m, self.option.bands - 1), self.flow.maps[m].rows))
         if self.segment.prologue >= 0:
             for row in range(self.rows[self.segment.prologue][-1][1], self.flow.heights[self.segment.prologue]):
                 yield from self._ahead(row)

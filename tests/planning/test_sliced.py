@@ -41,7 +41,7 @@ class Case(NamedTuple):
     plan: Plan
     graph: Graph
     inputs: Values
-    way: SlicedOption
+    option: SlicedOption
 
     @property
     def mask(self) -> int:
@@ -49,8 +49,8 @@ class Case(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        parts = sliced(self.costs).sliced.outputs(self.way.segment) > self.way.part > 0
-        return "bands" if self.way.bands > 1 else "", "parts" if parts else "", "stay" if self.way.pinned or self.way.pinned_tail else ""
+        parts = sliced(self.costs).sliced.outputs(self.option.segment) > self.option.part > 0
+        return "bands" if self.option.bands > 1 else "", "parts" if parts else "", "stay" if self.option.pinned or self.option.pinned_tail else ""
 
 
 def sliced(costs: GroupCosts) -> BySlices:
@@ -90,7 +90,7 @@ def cases(seeds: range) -> Iterator[Case]:
             mask = only.dataflow.everything
             found = sliced(only).sliced.cheapest(mask, beta)
             assert found is not None
-            yield Case(only, every, planned(only, (mask,)), graph, inputs, found.way)
+            yield Case(only, every, planned(only, (mask,)), graph, inputs, found.option)
 
 
 def late_until_steps() -> Callable[[], bool]:

@@ -55,7 +55,7 @@ class InBands(ExecutionMode):
     def _cost(self, mask: int, once: int, banded: Banded) -> Cost:
         return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices; then wide sums.
 
         These give up buffer for the same bytes: one large block of weights is loaded while the slice before it is made, in place of many small ones.

@@ -82,10 +82,10 @@ class Gated(ExecutionMode):
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows are those of the result that are made at a time; weights of the tail pass once for each band of them."""
         sizes, choice = self._widened(mask, beta)
-        passes = 1 if choice.way.held else -(-sizes.rows_out // choice.way.band)
+        passes = 1 if choice.option.held else -(-sizes.rows_out // choice.option.band)
         spilled = (self.groups.dataflow.maps[sizes.map].name,) if choice.dram.spill else ()
         dram = choice.dram + DramBytes(parameter=self.groups.parameter_bytes(mask))
-        return TrafficTerms(dram, passes, choice.way.band, spilled)
+        return TrafficTerms(dram, passes, choice.option.band, spilled)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `GatedScheduler`."""

@@ -98,7 +98,7 @@ class ExecutionMode(Protocol):
         """As `schedule`, of as many steps as there may be, where there is no time to look for fewer."""
         return self.schedule(mask, beta, rows)
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or less energy.
 
         Here: rows made at a time, one, two, four and so on, and as many as fit.

@@ -49,20 +49,20 @@ class BySlices(ExecutionMode):
     def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Weight passes are those of the weights that pass most often."""
         choice = self._chosen(mask, beta)
-        return TrafficTerms(self._dram(mask, choice), self.sliced.passes(mask, choice.way), -(-self.sliced.tallest(mask) // choice.way.bands))
+        return TrafficTerms(self._dram(mask, choice), self.sliced.passes(mask, choice.option), -(-self.sliced.tallest(mask) // choice.option.bands))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit: fewer, longer steps for the same bytes."""
         choice, sizes = self._chosen(mask, beta), self.sliced
-        best = SlicedScheduler(sizes, sizes.segments, mask, choice.way)
+        best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)
         sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
         assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
         for width in slice_widenings(self.groups, mask):
-            if width >= choice.way.segment.channels:
+            if width >= choice.option.segment.channels:
                 break
             if width not in self._wider:
                 self._wider[width] = Segments(sizes.flow, sizes.hardware, sizes.lines, width)
-            wider = SlicedScheduler(sizes, self._wider[width], mask, choice.way)
+            wider = SlicedScheduler(sizes, self._wider[width], mask, choice.option)
             if wider.end >= beta:
                 break
             if wider.weight_bytes == choice.weight_bytes and wider.even:
@@ -72,7 +72,7 @@ class BySlices(ExecutionMode):
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest slices, laid out when their steps are made."""
         choice = self._chosen(mask, beta)
-        return Scheduled(choice.buffer_bytes, lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.way).build(limit))
+        return Scheduled(choice.buffer_bytes, lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).build(limit))
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
@@ -84,7 +84,7 @@ class BySlices(ExecutionMode):
         choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
         if choice is None:
             return
-        yield from map(place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.way).places)
+        yield from map(place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).places)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""

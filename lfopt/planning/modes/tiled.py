@@ -46,7 +46,7 @@ class Tiled(ExecutionMode):
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
         return Cost(tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once, tile.buffer_bytes, "tiled")
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The tiling of the fewest bytes; those of wider and wider blocks of channels, which fill the columns of a MAC array."""
         if not self.anywhere(mask):
             return
