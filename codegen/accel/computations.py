@@ -25,7 +25,7 @@ from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning.commands import SpatialWindow, blocks, contraction_loops, is_depthwise, phases, refusal, sliding
-from lfopt.planning.lanes import copies, stretches
+from lfopt.planning.lanes import channel_runs, copies
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
@@ -333,7 +333,7 @@ def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callabl
     depth = call.results[result][1]
     if box.channels[0] % lanes or (box.channels[1] % lanes and box.channels[1] != depth):
         raise refused(call, f"its steps make channels {box.channels}; accepted: multiples of {lanes}")
-    found = stretches(call, result)
+    found = channel_runs(call, result)
     assert found is not None
     for copy in copies(found, box.channels, lanes):
         shape = call.shape(copy.operand)

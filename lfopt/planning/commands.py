@@ -31,7 +31,7 @@ from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps, known
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
-from lfopt.planning.lanes import stretches
+from lfopt.planning.lanes import channel_runs
 
 MOST_STRIDE = COMPUTATION.by_name["o_step"].most  # of what scatters its operand: rows and columns of the result lie so far apart
 
@@ -118,12 +118,12 @@ def _refused_extreme(call: Call) -> str | None:
 
 
 def _refused_choice(call: Call) -> str | None:
-    return SUPPORTED[CHOICE].accepted if stretches(call) is None else None
+    return SUPPORTED[CHOICE].accepted if channel_runs(call) is None else None
 
 
 def _refused_move(call: Call) -> str | None:
     if call.operator.kind != "Resize":
-        return SUPPORTED[MOVE].accepted if any(stretches(call, k) is None for k in range(len(call.results))) else None
+        return SUPPORTED[MOVE].accepted if any(channel_runs(call, k) is None for k in range(len(call.results))) else None
     alike = len(call.result) == 4 and call.result[:2] == call.shape(0)[:2]
     return None if alike and known(call) and _repeats(call, 2) and _repeats(call, 3) else SUPPORTED[MOVE].accepted
 

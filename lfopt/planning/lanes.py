@@ -20,10 +20,10 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import slice_steps
 
 MOVES = frozenset({"Concat", "Split", "Slice", "Gather"})
-MOST_STEP = 16  # between channels of a stretch
+MOST_STEP = 16  # between channels of a run
 
 
-class Stretch(NamedTuple):
+class ChannelRun(NamedTuple):
     """Channels written + k * written_step of a result are channels read + k * read_step of an operand, for k below `size`."""
 
     operand: int
@@ -54,17 +54,17 @@ class LaneCopy(NamedTuple):
         return self._replace(to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1)
 
 
-def stretches(call: Call, result: int = 0) -> tuple[Stretch, ...] | None:
+def channel_runs(call: Call, result: int = 0) -> tuple[ChannelRun, ...] | None:
     """Where the channels of one of an operator's results come from; None if it does more than move channels of maps [1, c, h, w] or [1, c]."""
-    return _stretches(call)[result]
+    return _channel_runs(call)[result]
 
 
 @once_per_call
-def _stretches(call: Call) -> tuple[tuple[Stretch, ...] | None, ...]:
+def _channel_runs(call: Call) -> tuple[tuple[ChannelRun, ...] | None, ...]:
     return tuple(_of_result(call, k) for k in range(len(call.results)))
 
 
-def _of_result(call: Call, result: int) -> tuple[Stretch, ...] | None:
+def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
     kind, out_shape = call.operator.kind, call.results[result]
     maps = [shape for i, shape in enumerate(call.shapes) if shape is not None and not call.constant[i]]
     if (
@@ -77,15 +77,15 @@ def _of_result(call: Call, result: int) -> tuple[Stretch, ...] | None:
         if call.attribute("axis", 1) % len(out_shape) != 1 or any(call.constant):
             return None
         starts = np.cumsum([0, *(shape[1] for shape in maps)]).tolist()
-        return tuple(Stretch(i, start, 0, shape[1]) for i, (start, shape) in enumerate(zip(starts, maps, strict=False)))
+        return tuple(ChannelRun(i, start, 0, shape[1]) for i, (start, shape) in enumerate(zip(starts, maps, strict=False)))
     if kind == "Split":
         asked = [k for k, name in enumerate(call.operator.outputs) if name]
         first, _ = needs(call, 0, whole(out_shape), asked[result])[1]
-        return (Stretch(0, 0, first, out_shape[1]),) if call.attribute("axis", 0) % len(out_shape) == 1 else None
+        return (ChannelRun(0, 0, first, out_shape[1]),) if call.attribute("axis", 0) % len(out_shape) == 1 else None
     if kind == "Slice":
         steps = slice_steps(call)
         plain = steps is not None and all(step == (0, 1) for axis, step in enumerate(steps) if axis != 1) and steps[1][1] > 0
-        return (Stretch(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),) if steps is not None and plain else None
+        return (ChannelRun(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),) if steps is not None and plain else None
     if kind == "Gather":
         indices = call.values[1]
         if call.attribute("axis", 0) % len(out_shape) != 1 or indices is None or indices.ndim != 1:
@@ -95,24 +95,24 @@ def _of_result(call: Call, result: int) -> tuple[Stretch, ...] | None:
     return None
 
 
-def _affine(read: np.ndarray) -> Iterator[Stretch]:
-    """As few stretches as one step for all of them allows; else those that lie side by side."""
+def _affine(read: np.ndarray) -> Iterator[ChannelRun]:
+    """As few runs as one step for all of them allows; else those that lie side by side."""
     for step in range(1, min(MOST_STEP, len(read)) + 1):
         parts = [read[phase::step] for phase in range(step)]
         steps = [part[1] - part[0] if len(part) > 1 else 1 for part in parts]
         if all(0 < by <= MOST_STEP and (np.diff(part) == by).all() for by, part in zip(steps, parts, strict=True)):
-            yield from (Stretch(0, k, int(part[0]), len(part), step, int(by)) for k, (by, part) in enumerate(zip(steps, parts, strict=True)))
+            yield from (ChannelRun(0, k, int(part[0]), len(part), step, int(by)) for k, (by, part) in enumerate(zip(steps, parts, strict=True)))
             return
     cuts = [0, *(np.flatnonzero(np.diff(read) != 1) + 1).tolist(), len(read)]
     for start, stop in pairwise(cuts):
-        yield Stretch(0, start, int(read[start]), stop - start)
+        yield ChannelRun(0, start, int(read[start]), stop - start)
 
 
 @lru_cache(maxsize=256)
-def copies(channel_runs: tuple[Stretch, ...], channels: Span, lanes: int) -> tuple[LaneCopy, ...]:
+def copies(runs: tuple[ChannelRun, ...], channels: Span, lanes: int) -> tuple[LaneCopy, ...]:
     """The copies that make some channels of a result. Remembered: schedules compute a row at a time."""
     merged: list[LaneCopy] = []
-    for one in (copy for stretch in channel_runs for copy in _by_block(stretch, channels, lanes)):
+    for one in (copy for run in runs for copy in _by_block(run, channels, lanes)):
         grown = next((k for k, copy in enumerate(merged) if copy.next_block == one), None)
         if grown is None:
             merged.append(one)
@@ -121,15 +121,15 @@ def copies(channel_runs: tuple[Stretch, ...], channels: Span, lanes: int) -> tup
     return tuple(merged)
 
 
-def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[LaneCopy]:
-    """The copies of one stretch, each of lanes of one block of the operand to one of the result."""
-    k = np.arange(stretch.size)
-    written, read = stretch.written + k * stretch.written_step, stretch.read + k * stretch.read_step
+def _by_block(run: ChannelRun, channels: Span, lanes: int) -> Iterator[LaneCopy]:
+    """The copies of one run, each of lanes of one block of the operand to one of the result."""
+    k = np.arange(run.size)
+    written, read = run.written + k * run.written_step, run.read + k * run.read_step
     inside = (channels[0] <= written) & (written < channels[1])
     written, read = written[inside], read[inside]
-    if written.size and (stretch.written_step, stretch.read_step) == (1, 1) and written[0] % lanes == read[0] % lanes == 0:
+    if written.size and (run.written_step, run.read_step) == (1, 1) and written[0] % lanes == read[0] % lanes == 0:
         yield LaneCopy(
-            stretch.operand, int(written[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(written) // lanes), len(written) % lanes
+            run.operand, int(written[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(written) // lanes), len(written) % lanes
         )
         return
     pairs = np.stack([written // lanes, read // lanes], axis=1)
@@ -137,5 +137,5 @@ def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[LaneCopy
     for start, stop in pairwise(cuts):
         if start < stop:
             (to, source), o_lane, a_lane = pairs[start].tolist(), int(written[start] % lanes), int(read[start] % lanes)
-            steps = (stretch.written_step, stretch.read_step) if stop - start > 1 else (1, 1)
-            yield LaneCopy(stretch.operand, to, source, o_lane, a_lane, stop - start, *steps)
+            steps = (run.written_step, run.read_step) if stop - start > 1 else (1, 1)
+            yield LaneCopy(run.operand, to, source, o_lane, a_lane, stop - start, *steps)

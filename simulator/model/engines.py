@@ -56,7 +56,7 @@ from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import ContractionLoops, bands, contraction_loops, reach, sliding, vector_passes
-from lfopt.planning.lanes import MOVES, copies, stretches
+from lfopt.planning.lanes import MOVES, channel_runs, copies
 from simulator.model.dram import access
 from simulator.model.queues import Command
 
@@ -289,7 +289,7 @@ class Engines:
         if call.operator.kind not in MOVES:
             return None
         for k, box in enumerate(step.boxes):
-            stretched = stretches(call, k)
+            stretched = channel_runs(call, k)
             if stretched is None:
                 return None
             pixels = prod(stop - start for start, stop in box[2:])
