@@ -27,6 +27,7 @@ from typing import Literal
 import numpy as np
 
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, box_shape, cut, fold, row_axis
+from lfopt.ir.box import spans
 from lfopt.ops.attention import form_of, result_box, state_box
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import powers
@@ -34,7 +35,7 @@ from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
 from lfopt.planning.rolling import rolled
 from lfopt.planning.streaming import AllocationRequest
-from lfopt.planning.tiling_region import TilingRegion, even_sizes, spans
+from lfopt.planning.tiling_region import TilingRegion, even_sizes
 
 FEW_BANDS = 16  # of queries, that are all tried where masks hide keys
 BlockNumbers = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
@@ -123,7 +124,7 @@ class AttentionTiling:
     def stacks(self, heads: int) -> list[Box]:
         """The blocks of heads, as boxes of the axes before the queries."""
         if heads not in self._stacks:
-            axes = [spans(extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)]
+            axes = [spans(0, extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)]
             self._stacks[heads] = [tuple(box) for box in product(*axes)]
         return self._stacks[heads]
 
@@ -213,7 +214,7 @@ class AttentionTiling:
         """The places."""
         layout, entries = self.layout, list[AllocationRequest]()
         for k in self.operands:
-            keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(self.keys, blocks.keys)
+            keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(0, self.keys, blocks.keys)
             boxes = {box_shape(box): box for box in (self.box(k, blocks, 0, 0, span) for span in keys)}.values()
             if self.constant[k]:
                 entries.append(AllocationRequest(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
@@ -358,14 +359,14 @@ class AttentionTiling:
             return sum(self._bytes(k, self.box(k, blocks, 0, band, self._block(blocks, number))) for number in range(*seen))
         key = (k, blocks.heads, blocks.keys)
         if key not in self._sums:
-            sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(self.keys, blocks.keys))
+            sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(0, self.keys, blocks.keys))
             self._sums[key] = [0, *accumulate(sizes)]
         upto = self._sums[key]
         return upto[seen[1]] - upto[seen[0]]
 
     def _all_blocks(self, k: int, blocks: AttentionBlocks, band: int) -> int:
         """Bytes of all blocks of keys, for one band."""
-        key_spans = spans(self.keys, blocks.keys)
+        key_spans = spans(0, self.keys, blocks.keys)
         if not self.even:
             return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in key_spans)
         first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (key_spans[0], key_spans[-1]))

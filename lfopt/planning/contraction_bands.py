@@ -11,13 +11,14 @@ from functools import cached_property
 from math import ceil
 
 from lfopt.ir import Box, DramBytes, Node, Place, Step, box_elements, fold
+from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import ContractionTiling, distinct, extents_of
 from lfopt.planning.finish import row_count
 from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest, Operand, row_span, with_rows
-from lfopt.planning.tiling_region import TilingRegion, channel_blocks, meet, spans
+from lfopt.planning.tiling_region import TilingRegion, channel_blocks, meet
 
 
 class ContractionBands(ContractionTiling):
@@ -54,7 +55,7 @@ class ContractionBands(ContractionTiling):
         """Rows of a source held at once when bands have so many rows."""
         if (name, rows) not in self._held:
             readers, most = self.by_source[name], 1
-            for start, stop in spans(self.height, rows):
+            for start, stop in spans(0, self.height, rows):
                 most = max(most, max(o.reads.need[stop - 1] for o in readers) - min(o.reads.keep[start] for o in readers))
             self._held[name, rows] = most
         return self._held[name, rows]
@@ -121,7 +122,7 @@ class ContractionBands(ContractionTiling):
             constants = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
             loaded = {name: row_span(box)[1] if self._stays(name, box, rows, before) else row_span(box)[0] for name, box in loads.items()}
             bands: list[tuple[Node, ...]] = []
-            for start, stop in spans(self.height, rows):
+            for start, stop in spans(0, self.height, rows):
                 steps: list[Node] = []
                 for name, box in loads.items():
                     until = max(o.reads.need[stop - 1] for o in self.by_source[name])

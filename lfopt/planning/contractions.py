@@ -14,13 +14,14 @@ from math import ceil
 from typing import Any, TypeVar
 
 from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
+from lfopt.ir.box import spans
 from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest, with_rows
-from lfopt.planning.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes, spans
+from lfopt.planning.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
 WALKED = 3  # slices of a tile whose steps are made: of those between them and the last, all but where they are is known
@@ -253,7 +254,7 @@ class ContractionSlices(ContractionTiling):
 
     def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
         """DRAM bytes of operand 1, a constant, in one pass: by blocks of the result, and slices of so many input channels."""
-        slices = Counter(stop - start for start, stop in spans(self.depth, inputs))
+        slices = Counter(stop - start for start, stop in spans(0, self.depth, inputs))
         return sum(m * n * self._weight_bytes(block, (0, depth)) for (block, m), (depth, n) in product(blocks.items(), slices.items()))
 
     def _all_biases(self, blocks: Sequence[Box]) -> tuple[int, int]:
@@ -288,7 +289,7 @@ class ContractionSlices(ContractionTiling):
 
     def _parts(self, grid: TileExtents) -> tuple[Counter[Box], Counter[Box]]:
         """Operand 0, whole in rows and columns: what every tile loads, by extents; and what it finds first, if the tile before ended with it."""
-        blocks, slices = self._blocks(grid.channels), spans(self.depth, grid.inputs)
+        blocks, slices = self._blocks(grid.channels), spans(0, self.depth, grid.inputs)
         if len(slices) > 1:  # of blocks inside groups, and groups are alike
             depths = Counter(stop - start for start, stop in slices)
             boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
@@ -302,7 +303,7 @@ class ContractionSlices(ContractionTiling):
         """DRAM bytes of operand 1, a map, in one pass."""
 
         def total() -> int:
-            slices = Counter(stop - start for start, stop in spans(self.depth, grid.inputs))
+            slices = Counter(stop - start for start, stop in spans(0, self.depth, grid.inputs))
             blocks = Counter(extents_of(block) for block in self._blocks(grid.channels))
             pairs = product(blocks.items(), slices.items())
             return sum(m * n * self.layout.map_bytes(footprint(self.call, 1, block, inputs=(0, depth))) for (block, m), (depth, n) in pairs)
@@ -336,7 +337,7 @@ class ContractionSlices(ContractionTiling):
         From the second to the last but one, slices differ only in where they are.
         """
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))  # where the bias lies in the slot
-        slices, name = spans(self.depth, grid.inputs), self.data.source.name
+        slices, name = spans(0, self.depth, grid.inputs), self.data.source.name
         for k, span in enumerate(slices):
             if WALKED <= k < len(slices) - 1:
                 if k == WALKED:
@@ -378,9 +379,9 @@ class ContractionSlices(ContractionTiling):
 def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
     """Per span of `step` output rows: the input rows that it reads, grown so that together they cover all."""
     if reads is same_row(reads.rows_in):
-        return {span: span for span in spans(reads.rows_in, step)}
+        return {span: span for span in spans(0, reads.rows_in, step)}
     read: dict[Span, Span] = {}
-    for start, stop in spans(reads.rows_out, step):
+    for start, stop in spans(0, reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
         read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
     covered = 0

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from math import ceil
 
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import AllocationRequest
-from lfopt.planning.tiling_region import TilingRegion, spans
+from lfopt.planning.tiling_region import TilingRegion
 
 Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 
@@ -81,7 +82,7 @@ class Folds:
         limit.expect(self.iterations(blocks, rows))
         places = self.layout.stack(self.entries(blocks, rows))
         at = {place.name: k for k, place in enumerate(places)}
-        bands = spans(self.height, rows)
+        bands = spans(0, self.height, rows)
         nodes: list[tuple[Node, ...]] = []
         for out in self.region.frames(blocks):
             folded = fold([*limit.allowed(self._band(out, bands, k, at) for k in range(len(bands)))])

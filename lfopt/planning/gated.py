@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Span, round_up
+from lfopt.ir import DramBytes, round_up
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops.rows import same_row
 from lfopt.planning.gates import GatedBlock
@@ -60,11 +60,6 @@ class GatedChoice(NamedTuple):
     buffer_bytes: int  # F_beta
     dram: DramBytes  # but for parameters
     macs: int  # multiply-accumulates that are done again
-
-
-def spans(start: int, stop: int, width: int) -> list[Span]:
-    """Channels from one to another, so many at a time."""
-    return [(low, min(low + width, stop)) for low in range(start, stop, width)]
 
 
 def _lengths(count: int, width: int) -> Lengths:

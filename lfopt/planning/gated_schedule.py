@@ -11,8 +11,9 @@ from dataclasses import replace
 from enum import Enum
 
 from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, whole
+from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
-from lfopt.planning.gated import SLOTS, GatedChoice, Sizes, spans
+from lfopt.planning.gated import SLOTS, GatedChoice, Sizes
 from lfopt.planning.limit import Limit
 from lfopt.planning.passage import bands
 from lfopt.planning.rolling import rolled

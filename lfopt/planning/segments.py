@@ -343,12 +343,3 @@ class Segments:
         """Which part of a constant makes some output channels of some input channels."""
         box = self.channels(self.flow.results[op][0], out)
         return footprint(self.flow.calls[op], constant.input, box, inputs=inputs)
-
-
-def spans(first: int, stop: int, step: int) -> Iterator[Span]:
-    """Channels, so many at a time.
-
-    >>> [*spans(0, 5, 2)]
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    return ((low, min(low + step, stop)) for low in range(first, stop, step))

@@ -25,11 +25,12 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Box, Span, round_up
+from lfopt.ir.box import spans
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
 from lfopt.planning.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
 from lfopt.planning.groups import Groups
-from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments, spans
+from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments
 from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
@@ -178,7 +179,7 @@ class SlicedGroups:
         grid = self.grid(self.tallest(mask), every=self.in_step(segment, reads) or self.is_chain(mask, segment, reads))
         computed = self.computed_rows(mask, segment, grid)
         leaving = [m for m in segment.sliced_maps if self.leaves(m, mask)]
-        slices = [*spans(0, segment.channels, sizes.width)]
+        slices = spans(0, segment.channels, sizes.width)
         if not all(sizes.evenly(m, (sizes.channels(m, span) for span in slices)) for m in leaving):
             return None
         parts = self._parts(segment, reads)
@@ -240,7 +241,7 @@ class SlicedGroups:
 
     def _passing_tail(self, mask: int, segment: Segment, parts: Sequence[int], passes: Ints) -> Passing:
         sizes, op, constants = self.segments, segment.tail, self.segments.weights(mask, segment).tail
-        slices, every = [*spans(0, segment.channels, sizes.width)], (0, self.outputs(segment))
+        slices, every = spans(0, segment.channels, sizes.width), (0, self.outputs(segment))
         place = [SLOTS * sizes.block(op, constants, (0, part), slices[0]) for part in parts]
         whole = sum(sizes.constant(s.name) for s in constants)
         once = [whole for _ in parts]

@@ -14,10 +14,11 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, get_args
 
 from lfopt.ir import Again, Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
+from lfopt.ir.box import spans
 from lfopt.planning.banding import BandGrid
 from lfopt.planning.limit import Limit
 from lfopt.planning.rolling import rolled
-from lfopt.planning.segments import SLOTS, Segments, spans
+from lfopt.planning.segments import SLOTS, Segments
 from lfopt.planning.sliced import SlicedGroups, SlicedOption
 from lfopt.planning.sliced_rows import Access, Event, SlicedSource, in_step
 from lfopt.planning.streaming import with_rows
@@ -55,7 +56,7 @@ class SlicedScheduler:
             self.passing[m, "slice"] = [*zip(start.tolist(), stop.tolist(), strict=True)]
         self.in_step = groups.in_step(option.segment, self.reads)
         self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, option.segment, self.reads, computed, grid).items()}
-        self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(option.segment), option.part)] if option.part else [(0, 0)]
+        self.slices, self.parts = self._slices(), spans(0, groups.outputs(option.segment), option.part) if option.part else [(0, 0)]
         self.places: list[Place] = []
         self.at: dict[SlicedSource, int] = {}  # places of maps
         self.constants: dict[str, int] = {}  # places of constants that stay

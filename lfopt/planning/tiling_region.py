@@ -7,7 +7,8 @@ from functools import cache, cached_property
 from itertools import product
 from math import ceil, isqrt, lcm, prod
 
-from lfopt.ir import Box, DramBytes, Span, cut, round_up, whole
+from lfopt.ir import Box, DramBytes, cut, round_up, whole
+from lfopt.ir.box import spans
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Family, RowReads, Tiling, row_of
 from lfopt.ops.compute import folding
@@ -67,7 +68,7 @@ class TilingRegion:
             if axis == CHANNELS:
                 frames = [meet(frame, block) for frame in frames for block in channel_blocks(self.call, extent)]
             else:
-                frames = [cut(frame, axis, span) for frame in frames for span in spans(self.shape[axis], extent)]
+                frames = [cut(frame, axis, span) for frame in frames for span in spans(0, self.shape[axis], extent)]
         return frames
 
     def grain(self, axis: int) -> int:
@@ -116,7 +117,7 @@ class TilingRegion:
             return 0
         reads, source = self.columns, self.call.shape(0)
         read = 0
-        for start, stop in spans(reads.rows_out, extent):
+        for start, stop in spans(0, reads.rows_out, extent):
             read += max(max(reads.last[start:stop]) + 1 - min(reads.first[start:stop]), 0)
         return max(read - reads.rows_in, 0) * (prod(source) // reads.rows_in) * self.layout.hardware.element_bytes
 
@@ -134,15 +135,6 @@ def meet(a: Box, b: Box) -> Box:
     return tuple((max(s, t), min(e, f)) for (s, e), (t, f) in zip(a, b, strict=True))
 
 
-def spans(extent: int, step: int) -> list[Span]:
-    """An axis cut into spans of `step`, the last one shorter if need be.
-
-    >>> spans(5, 2)
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    return [(start, min(start + step, extent)) for start in range(0, extent, step)]
-
-
 def channel_groups(call: Call) -> tuple[int, int]:
     """(groups, output channels of one) of a contraction: groups of a convolution, matrices of a batch."""
     if row_of(call).family is Family.CONVOLUTION:
@@ -158,11 +150,11 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     shape = call.result
     if row_of(call).family is Family.CONVOLUTION:
         if size >= per_group:
-            return [cut(whole(shape), 1, span) for span in spans(shape[1], size // per_group * per_group)]
-        starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(per_group, size)]
+            return [cut(whole(shape), 1, span) for span in spans(0, shape[1], size // per_group * per_group)]
+        starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(0, per_group, size)]
         return [cut(whole(shape), 1, span) for span in starts]
     if size < per_group:
-        columns = spans(per_group, size)
+        columns = spans(0, per_group, size)
     else:
         columns = [(0, per_group)]
     second = call.shape(1)
@@ -171,7 +163,7 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     if axes:
         steps[-1] = max(min(size // per_group, shape[axes[-1]]), 1)
     blocks: list[Box] = []
-    for picked in product(*(spans(shape[axis], step) for axis, step in zip(axes, steps, strict=True))):
+    for picked in product(*(spans(0, shape[axis], step) for axis, step in zip(axes, steps, strict=True))):
         box = whole(shape)
         for axis, span in zip(axes, picked, strict=True):
             box = cut(box, axis, span)
