@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.guided import GUIDANCE, SEARCHES, Settings, Trials, learnt_from, met
 from benchmarks.results import Sheet, add_option, table_of
 from explainers.fidelity import measures
-from explainers.needs import Question
 from explainers.predictor import Predictor
+from explainers.scheme_rule import ValidityQuery
 from lfopt import zoo
 from lfopt.app.batch.engine import in_order, processes, values
 from lfopt.app.config import GuidanceName
@@ -105,7 +105,7 @@ def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings,
 def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups: int) -> list[Run]:
     """Of groups that the predictor calls invalid, without operators that do not fit by themselves."""
     beta, needs, predictor = costs.hardware.buffer_bytes, rule(costs), Predictor.load(costs.scheme)
-    found = [Question(needs, mask, beta) for mask in met(costs, "RS", 0, groups)]
+    found = [ValidityQuery(needs, mask, beta) for mask in met(costs, "RS", 0, groups)]
     invalid = [each for each, odds in zip(found, predictor.odds(found), strict=True) if odds > 0] if found else []
     rows: list[Run] = []
     for name in names if invalid else []:

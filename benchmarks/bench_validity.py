@@ -39,9 +39,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, forecasts, left_out, train_unseen
 from benchmarks.results import Sheet, add_option, table_of
 from explainers.dataset import Dataset, LabelScheme, costs_of
-from explainers.needs import Needs
 from explainers.predictor import Predictor
 from explainers.sampling import need
+from explainers.scheme_rule import SchemeRule
 from lfopt import zoo
 from lfopt.app.commands.dataset import IN_PAPER, dataflow, dataset
 from lfopt.app.guidance import explainer, rule, screener, splitter
@@ -144,8 +144,8 @@ def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
     predictor, whole = Predictor.load(scheme), costs_of(flow, CHIP, scheme)
     legal = [group for group in groups if need(whole, group) < CHIP.buffer_bytes][:PLANNED]
     operators = sum(group.bit_count() for group in groups)
-    by_rule = _seconds(lambda: Needs(flow, CHIP, scheme).of(groups))
-    by_predictor = _seconds(lambda: predictor.forecast(Needs(flow, CHIP, scheme).groups.batch(groups)))
+    by_rule = _seconds(lambda: SchemeRule(flow, CHIP, scheme).of(groups))
+    by_predictor = _seconds(lambda: predictor.forecast(SchemeRule(flow, CHIP, scheme).groups.batch(groups)))
     costs, known = costs_of(flow, CHIP, scheme), costs_of(flow, CHIP, scheme)
     by_checker = _seconds(lambda: [need(costs, group) for group in groups])
     before = _seconds(lambda: [known.evaluate(group) for group in legal])

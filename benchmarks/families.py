@@ -27,14 +27,14 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from explainers.dataset import Dataset, splits
-from explainers.fit import Settings, prepared
+from explainers.fit import TrainingSettings, prepared
 from explainers.formulas import Formulas
 from explainers.graph import FEATURES, Batch, member_table, resized
 from explainers.metrics import log_loss, measured
 from explainers.minibatches import Material
-from explainers.needs import FORMULAS
 from explainers.predictor import Forecast, Predictor, sigmoid
 from explainers.sampling import BETAS, batches
+from explainers.scheme_rule import FORMULAS
 from explainers.train import train_once
 from lfopt.app.files import write_with
 
@@ -149,10 +149,10 @@ def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Cal
     if not wanted:
         return
     report(f"{data.scheme}: groups as graphs")
-    material = prepared(data, Settings(), lambda what, done: None)
+    material = prepared(data, TrainingSettings(), lambda what, done: None)
 
     def one(seed: int, k: int) -> tuple[int, int]:
-        forecast = unseen(data, folds(data)[k], Settings(seed=seed), material)
+        forecast = unseen(data, folds(data)[k], TrainingSettings(seed=seed), material)
         path = kept(folder, data, seed, k)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_with(path, lambda file: np.savez_compressed(file, **forecast._asdict()))
@@ -176,7 +176,7 @@ def forecasts(folder: Path, data: Dataset) -> list[Forecast]:
     return found
 
 
-def unseen(data: Dataset, fold: Sequence[str], settings: Settings, material: Material | None = None) -> Forecast:
+def unseen(data: Dataset, fold: Sequence[str], settings: TrainingSettings, material: Material | None = None) -> Forecast:
     """What a network that is trained without some families says of their groups, in order."""
     parts = splits(data, "family", settings.seed, fold)
     weights, _ = train_once(data, parts, settings, lambda what, done: None, material=material)

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from explainers.dataset import HELD_OUT, Dataset, Shard, family, make, splits
-from explainers.graph import Groups
-from explainers.needs import Needs
-from explainers.sampling import BETAS, gated, quotas, sample, shares, strata, twins
+from explainers.graph import GroupGraphs
+from explainers.sampling import BETAS, gated, quotas, sample, shares, strata, structure_hashes
+from explainers.scheme_rule import SchemeRule
 from lfopt.app.commands.dataset import LABELLED_FOR, dataflow, drawer
 from lfopt.app.commands.dataset import dataset as command
 from lfopt.fusion import legal
@@ -98,9 +98,9 @@ def test_graphs_are_those_of_single_groups_in_the_order_asked_for(read):
     for group, graph in zip(some, read.graphs(some), strict=True):
         n = int(read.network[group])
         mask = read.masks(n)[group - int((read.network < n).sum())]
-        asked = read.question(group, BETAS[0])
-        assert (asked.mask, asked.buffer_bytes) == (mask, BETAS[0])
-        for alone in (asked.graph, Needs(read.flow(n), read.chip(n), read.scheme).groups.graph(mask)):
+        query = read.question(group, BETAS[0])
+        assert (query.mask, query.buffer_bytes) == (mask, BETAS[0])
+        for alone in (query.graph, SchemeRule(read.flow(n), read.chip(n), read.scheme).groups.graph(mask)):
             assert (graph.operators, graph.unit, graph.never) == (alone.operators, alone.unit, alone.never)
             assert np.array_equal(graph.features, alone.features)
             assert np.array_equal(graph.links, alone.links)
@@ -214,7 +214,7 @@ def test_a_split_by_family_keeps_families_and_their_twins_out_of_training(made):
     split = splits(found, "family", 0, held_out=("MobileNet",))
     assert set(found.families[split.test].tolist()) == {"MobileNet"}
     assert set(found.families[split.train].tolist()) == {"SqueezeNet", "FSRCNN"}
-    assert not set(found.twins[split.train].tolist()) & set(found.twins[split.test].tolist())
+    assert not set(found.structure_hashes[split.train].tolist()) & set(found.structure_hashes[split.test].tolist())
     with pytest.raises(InvalidConfig, match=f"held out are {', '.join(HELD_OUT)}; the data set has FSRCNN, MobileNet, SqueezeNet"):
         splits(found, "family", 0)
 
@@ -235,7 +235,7 @@ def test_structures_come_before_their_repeats():
     flow = dataflow("zoo:resnet34")
     costs = GroupCosts(flow, LABELLED_FOR, epilogue=False)
     found = sample(costs, drawer(costs), 100, (0,))
-    assert len(np.unique(twins(Groups(flow, LABELLED_FOR), found.masks))) == 100
+    assert len(np.unique(structure_hashes(GroupGraphs(flow, LABELLED_FOR), found.masks))) == 100
 
 
 def test_finished_shards_are_kept_and_missing_or_damaged_ones_made_anew(made, tmp_path, capsys):

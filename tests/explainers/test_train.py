@@ -14,12 +14,13 @@ import pytest
 
 from explainers import fit
 from explainers.dataset import Dataset, costs_of, splits
+from explainers.fit import TrainingSettings
 from explainers.graph import Batch
 from explainers.metrics import auroc, by, calibration_error, confusion, log_loss
 from explainers.minibatches import Material, collate, whole
 from explainers.predictor import Predictor
 from explainers.sampling import BETAS
-from explainers.train import Settings, train_predictor
+from explainers.train import train_predictor
 from lfopt.app.commands.dataset import LABELLED_FOR, dataflow
 from lfopt.app.commands.dataset import dataset as make_dataset
 from lfopt.app.commands.train import train as command
@@ -97,7 +98,7 @@ def test_the_same_seed_gives_the_same_weights(trained, folder, tmp_path):
 
 
 def test_unseen_families_are_not_trained_with(data):
-    card = train_predictor(data, "family", Settings(epochs=1), quiet).card
+    card = train_predictor(data, "family", TrainingSettings(epochs=1), quiet).card
     networks = card["data"]["networks"]
     assert networks["efficientnet_b0"]["train"] == networks["efficientnet_b0"]["validation"] == 0 < networks["efficientnet_b0"]["test"]
     assert all(network["test"] == 0 < network["train"] for name, network in networks.items() if name != "efficientnet_b0")
@@ -105,7 +106,7 @@ def test_unseen_families_are_not_trained_with(data):
 
 
 def test_training_ends_when_it_no_longer_helps(data):
-    made = train_predictor(data, "random", Settings(epochs=40, patience=2, rate=0.0), quiet)  # nothing is learnt
+    made = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)  # nothing is learnt
     assert made.card["epochs"] == 3
     assert made.card["best_epoch"] == 1
 

@@ -21,9 +21,9 @@ from explainers.dataset import (
     SCHEMA,
     Dataset,
     LabelScheme,
-    Order,
+    NetworkSource,
     Shard,
-    Source,
+    ShardRequest,
     costs_of,
     family,
     fingerprint,
@@ -147,7 +147,7 @@ def drawer(costs: GroupCosts) -> Draw:
     return draw
 
 
-def chip(network: Source) -> Hardware:
+def chip(network: NetworkSource) -> Hardware:
     """What groups of a network are labelled for."""
     family, _, seed = network.name.partition("@")
     return CHIPS[int(seed) % len(CHIPS)] if network.sha256 is None and family in cells.NAMES else LABELLED_FOR
@@ -173,9 +173,9 @@ def _sources(models: Iterable[str], drawn: int, *, whole_zoo: bool) -> list[str]
     return list(dict.fromkeys(found))
 
 
-def _networks(sources: Sequence[str], report: Report) -> list[tuple[Source, bool]]:
+def _networks(sources: Sequence[str], report: Report) -> list[tuple[NetworkSource, bool]]:
     """(network, whether it has squeeze-and-excite gates) per source; files of equal content count once."""
-    found: dict[tuple[str, str | None], tuple[Source, bool]] = {}
+    found: dict[tuple[str, str | None], tuple[NetworkSource, bool]] = {}
     for k, source in enumerate(sources):
         report(f"reading {source}", k / len(sources))
         in_zoo = source.startswith(ZOO)
@@ -185,13 +185,13 @@ def _networks(sources: Sequence[str], report: Report) -> list[tuple[Source, bool
         if not len(flow):
             raise InvalidConfig(f"{source}: has no operators to fuse")
         where = source if in_zoo else str(Path(source).resolve())
-        found.setdefault((name, digest), (Source(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
+        found.setdefault((name, digest), (NetworkSource(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
     return list(found.values())
 
 
-def _made(order: Order) -> Shard:
+def _made(request: ShardRequest) -> Shard:
     """In a process of its own."""
-    return make(order, dataflow(order.network.source), drawer)
+    return make(request, dataflow(request.network.source), drawer)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class _Job:
     folder: Path
     groups: int
     seed: int
-    networks: tuple[Source, ...]
+    networks: tuple[NetworkSource, ...]
     command: str  # that makes them
 
     @property
@@ -211,8 +211,8 @@ class _Job:
         hardware = {key: getattr(LABELLED_FOR, key) for key in CHIP}
         return {"groups": self.groups, "seed": self.seed, "betas": list(BETAS), "hardware": hardware, "networks": networks}
 
-    def _order(self, network: Source, scheme: LabelScheme, count: int) -> Order:
-        return Order(network, scheme, count, self.seed, chip(network))
+    def _request(self, network: NetworkSource, scheme: LabelScheme, count: int) -> ShardRequest:
+        return ShardRequest(network, scheme, count, self.seed, chip(network))
 
     def start(self) -> None:
         """Make the folder and its manifest. Raises InvalidConfig if it has one of other settings."""
@@ -226,39 +226,39 @@ class _Job:
                 shown = f"found {there}, asked for {value}" if isinstance(value, int) else "they are not the same"
                 raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
 
-    def run(self, scheme: LabelScheme, networks: Sequence[Source], left_out: Sequence[str], report: Report, workers: Workers) -> None:
+    def run(self, scheme: LabelScheme, networks: Sequence[NetworkSource], left_out: Sequence[str], report: Report, workers: Workers) -> None:
         """Make what is not yet there of one scheme, and list all of it in the manifest."""
         counts = quotas([(network.family, network.operators) for network in networks], self.groups)
-        orders = [self._order(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
-        entries = {order.file: entry for order in orders if (entry := self._kept(order))}
-        waiting = sorted((order for order in orders if order.file not in entries), key=lambda order: -order.network.operators)
-        total = sum(order.network.operators for order in orders)
-        made = total - sum(order.network.operators for order in waiting)
+        requests = [self._request(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
+        entries = {request.file: entry for request in requests if (entry := self._kept(request))}
+        waiting = sorted((request for request in requests if request.file not in entries), key=lambda request: -request.network.operators)
+        total = sum(request.network.operators for request in requests)
+        made = total - sum(request.network.operators for request in waiting)
 
         def note(*, finished: bool) -> None:
-            listed = [entries[order.file] for order in orders if order.file in entries]
+            listed = [entries[request.file] for request in requests if request.file in entries]
             data = read_manifest(self.folder)
             command = f"{self.command} --scheme {scheme}"
             data["schemes"][scheme] = {"finished": finished, "command": command, "left_out": left_out, "networks": listed}
             self._write(data)
 
-        report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / max(total, 1))
+        report(f"{scheme}: {len(entries)} of {len(requests)} networks", made / max(total, 1))
         try:
             for k, shard in values(_made, waiting, workers):
-                order = waiting[k]
-                self._save(order, shard)
-                entries[order.file] = self._entry(order, shard)
-                made += order.network.operators
-                report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / total)
+                request = waiting[k]
+                self._save(request, shard)
+                entries[request.file] = self._entry(request, shard)
+                made += request.network.operators
+                report(f"{scheme}: {len(entries)} of {len(requests)} networks", made / total)
             note(finished=True)
         except KeyboardInterrupt:
             note(finished=False)
-            err.print(f"{scheme}: {len(entries)} of {len(orders)} networks are finished; the same command goes on from there", highlight=False)
+            err.print(f"{scheme}: {len(entries)} of {len(requests)} networks are finished; the same command goes on from there", highlight=False)
             raise
 
-    def _kept(self, order: Order) -> dict[str, Any] | None:
+    def _kept(self, request: ShardRequest) -> dict[str, Any] | None:
         """The entry of a shard that is there; None if it must be made. Raises InvalidConfig if it was made otherwise."""
-        path = self.folder / order.file
+        path = self.folder / request.file
         if not path.exists():
             return None
         try:
@@ -266,30 +266,30 @@ class _Job:
         except InvalidConfig as error:
             err.print(f"note: {error}; it is made anew", style="yellow", markup=False, soft_wrap=True)
             return None
-        if shard.settings != order.settings:
+        if shard.settings != request.settings:
             raise InvalidConfig(f"{path}: was made with other settings; accepted: the same, or another folder")
-        if outdated(shard, costs_of(dataflow(order.network.source), order.hardware, order.scheme)):
+        if outdated(shard, costs_of(dataflow(request.network.source), request.hardware, request.scheme)):
             raise InvalidConfig(f"{path}: has other labels than the checker gives now; remove it, or take another folder")
-        return self._entry(order, shard)
+        return self._entry(request, shard)
 
-    def _save(self, order: Order, shard: Shard) -> None:
-        path = self.folder / order.file
+    def _save(self, request: ShardRequest, shard: Shard) -> None:
+        path = self.folder / request.file
         path.parent.mkdir(exist_ok=True)
         buffer = io.BytesIO()
         shard.save(buffer)
         write_bytes(path, buffer.getvalue())
 
-    def _entry(self, order: Order, shard: Shard) -> dict[str, Any]:
+    def _entry(self, request: ShardRequest, shard: Shard) -> dict[str, Any]:
         valid = [int((shard.need < beta).sum()) for beta in BETAS]
-        digest = sha256(self.folder / order.file)
+        digest = sha256(self.folder / request.file)
         return {
-            "file": order.file,
+            "file": request.file,
             "shard_sha256": digest,
             "groups": len(shard),
-            "asked": order.groups,
+            "asked": request.groups,
             "samples": len(shard) * len(BETAS),
             "valid": valid,
-            "network": asdict(order.network),
+            "network": asdict(request.network),
         }
 
     def export(self, scheme: LabelScheme, pyg: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
-from explainers.needs import LabelScheme
+from explainers.scheme_rule import LabelScheme
 from lfopt.app.answers.networks import TrainAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
