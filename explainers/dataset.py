@@ -378,7 +378,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_OUT) -> Split:
     """Training, validation and test: 80, 10 and 10 % of the groups at random, or whole families for the test and the others 90 and 10 %.
 
-    GroupGraphs with equal graphs stay together. By family, those outside the held-out families that equal one inside are in no part.
+    Groups with equal graphs stay together. By family, those outside the held-out families that equal one inside are in no part.
     """
     keys = np.unique(dataset.structure_hashes, return_inverse=True)[1]
     order = np.random.default_rng(seed).permutation(keys.max(initial=-1) + 1)

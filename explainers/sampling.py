@@ -1,4 +1,4 @@
-"""GroupGraphs drawn as a random search draws them, thinned so that every buffer size has groups on either side of its border.
+"""Groups drawn as a random search draws them, thinned so that every buffer size has groups on either side of its border.
 
 Left as drawn, most groups are far too large or far too small for whatever buffer. So of all that were drawn, about equally many are taken from each
 doubling of F_beta, as far as they go round. That gives the shares that the paper's figure 3 shows: more and more groups are valid as beta grows, and
@@ -36,7 +36,7 @@ Draw = Callable[[Seed, Fits], Iterable[int]]  # (seed, whether a group fits) -> 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """GroupGraphs of one network, each with the least buffer that it runs whole from."""
+    """Groups of one network, each with the least buffer that it runs whole from."""
 
     masks: tuple[int, ...]
     needs: np.ndarray  # (groups,) int64: F_beta in bytes, in the scheme's own mode; a group is valid at beta iff it is less
@@ -120,7 +120,7 @@ def shares(available: Sequence[int], total: int) -> list[int]:
 
 
 def quotas(networks: Sequence[tuple[str, int]], total: int) -> list[int]:
-    """GroupGraphs to ask of each network, given its family and its number of operators (at least 1).
+    """Groups to ask of each network, given its family and its number of operators (at least 1).
 
     A network's share grows with its operators, a family's with the root of them: eight EfficientNets should not be two thirds of everything. Nor is
     more asked than half of what a plain chain of so many operators has, n (n + 1) / 2 groups.

@@ -181,8 +181,8 @@ def _costs(query: ValidityQuery) -> GroupCosts:
 
 
 def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[ValidityQuery]:
-    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid, that have links, and whose operators fit
-    one by one: of an operator that does not, there is nothing to explain, and SPLIT takes it out beforehand.
+    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid, that have links, and whose operators each
+    fit alone: where one does not, there is nothing to explain, and SPLIT takes it out beforehand.
     """
     candidates: list[tuple[int, int]] = []
     for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):

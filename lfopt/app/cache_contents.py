@@ -43,12 +43,12 @@ class Item:
 
 def contents(*, verify: bool = False) -> list[Item]:
     """The folders that the cache has made, and those that killed runs have left. Links are not its work."""
-    found: list[Item] = []
+    items: list[Item] = []
     for root in (cache_folder(), cache_folder() / PROGRAMS):
         for path, key in _folders(root):
             with suppress(FileNotFoundError):  # somebody has removed it
-                found.extend(_item(path, key, verify=verify))
-    return found
+                items.extend(_item(path, key, verify=verify))
+    return items
 
 
 def _folders(root: Path) -> Iterator[tuple[Path, str]]:
@@ -93,10 +93,10 @@ def trim(root: Path, limit: int, spared: str) -> None:
 
     The one of key `spared` stays, and so does what somebody makes at this moment, or what cannot be removed.
     """
-    found = sorted(_models(root), key=lambda item: item.used)
-    sizes = [item.size for item in found]
+    models = sorted(_models(root), key=lambda item: item.used)
+    sizes = [item.size for item in models]
     excess = sum(sizes) - limit
-    for item, size in zip(found, sizes, strict=True):
+    for item, size in zip(models, sizes, strict=True):
         if excess > 0 and item.key != spared:
             with suppress(CannotWrite):
                 excess -= size if drop(item) else 0

@@ -120,8 +120,8 @@ def _moved(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> tuple[Mo
         for group in groups:
             for tensor in group.tensors:
                 sizes[tensor.name, tensor.role][side] += tensor.loaded_bytes + tensor.stored_bytes
-    found = (Moved(name, role, old, new) for (name, role), (old, new) in sizes.items() if old != new)
-    return tuple(sorted(found, key=lambda moved: (-abs(moved.more), moved.name)))
+    moved_maps = (Moved(name, role, old, new) for (name, role), (old, new) in sizes.items() if old != new)
+    return tuple(sorted(moved_maps, key=lambda moved: (-abs(moved.more), moved.name)))
 
 
 def _unfit(plan: tuple[Plan, Graph], groups: Sequence[GroupReport]) -> Iterator[DoesNotFit]:
@@ -131,8 +131,8 @@ def _unfit(plan: tuple[Plan, Graph], groups: Sequence[GroupReport]) -> Iterator[
     for group in groups:
         if group.mode != "chained" and all(name in costs.dataflow.position for name in group.nodes):
             (mask,) = masks_of(costs.dataflow, [group.nodes])
-            if isinstance(found := costs.evaluate(mask), DoesNotFit):
-                yield found
+            if isinstance(judgement := costs.evaluate(mask), DoesNotFit):
+                yield judgement
 
 
 def _settings(one: Plan, other: Plan) -> Iterator[tuple[str, str, str]]:

@@ -72,19 +72,19 @@ def compile_model(
         raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
     label = one_line(model.name if isinstance(model, Graph) else label_of(model))
 
-    def made(model: Model | Graph, shapes: InputShapes | None = None) -> Compiled:
+    def compile_shapes(model: Model | Graph, shapes: InputShapes | None = None) -> Compiled:
         graph = model if isinstance(model, Graph) else load_network(model, shapes, "default")
         return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
 
     if isinstance(model, TorchModel):
-        if not input_shapes and (found := import_module("lfopt.app.pytorch.module").by_call(model, made)):
-            return found
+        if not input_shapes and (by_call := import_module("lfopt.app.pytorch.module").by_call(model, compile_shapes)):
+            return by_call
         model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
     try:
-        return made(model, input_shapes)
+        return compile_shapes(model, input_shapes)
     except OpenShape:
         assert not isinstance(model, Graph | TorchModel), "shapes of a Graph are known"
-        return CompiledByShape(model, label, partial(made, model), input_shapes or {})
+        return CompiledByShape(model, label, partial(compile_shapes, model), input_shapes or {})
 
 
 def chip_of(hardware: Hardware | str | os.PathLike[str]) -> Hardware:
@@ -142,10 +142,10 @@ def compile_graph(
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine)
     root, limit = cache_folder(), size_limit()
-    found, there = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
-    if not there:
+    compiled, was_kept = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
+    if not was_kept:
         trim(root, limit, key)
-    return found, there
+    return compiled, was_kept
 
 
 def print_graph(
@@ -171,8 +171,8 @@ def image_by_image(graph: Graph) -> tuple[Graph, int]:
     """
     if not any(spec(operator.kind, operator.domain).family in (Family.CONVOLUTION, Family.POOL) for operator in graph.operators):
         return graph, 1
-    found = one_image(graph)
-    return (graph, 1) if isinstance(found, str) else found
+    split = one_image(graph)
+    return (graph, 1) if isinstance(split, str) else split
 
 
 def check_options(target: str, threads: int, element: str = "float32") -> None:
@@ -239,9 +239,9 @@ def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = 
 
     def joins(group: int) -> bool:
         """Whether all of a group is in the kernel of its first operator: on integers, tables of what that makes."""
-        made = {m for i in bits(group) for m in flow.results[i]}
+        results = {m for i in bits(group) for m in flow.results[i]}
         behind = group & (group - 1)
-        return epilogue(group) and (not flow.graph.quantized or all(o.map in made for i in bits(behind) for o in flow.operands[i]))
+        return epilogue(group) and (not flow.graph.quantized or all(o.map in results for i in bits(behind) for o in flow.operands[i]))
 
     return _WholeMapsApart(costs, apart, joins) if apart else costs
 
@@ -259,11 +259,11 @@ def plan_for_cpu(
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
     costs = cpu_costs(graph, hardware, element)
-    found = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report)
-    if found.interrupted:
+    searched = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report)
+    if searched.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
-    bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
-    return make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
+    bands = _fastest_bands(graph, costs, searched, tuning) if tuning else None
+    return make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
 
 
 @dataclass(frozen=True)
@@ -277,13 +277,13 @@ class Tuning:
     element: ElementName = "float32"
 
 
-def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) -> Propose:
+def _fastest_bands(graph: Graph, costs: GroupCosts, searched: Result, how: Tuning) -> Propose:
     values = random_inputs(graph, np.random.default_rng(0))
 
     def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)
-        plan = make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
+        plan = make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
         return group_times(plan, graph, how.target, how.threads, how.compiler, values, how.element)
 
     kept = Profiles.here(how.target if how.element == "float32" else f"{how.target} {how.element}", how.threads, how.compiler)
-    return tuned(costs, found.groups, kept, timed)
+    return tuned(costs, searched.groups, kept, timed)

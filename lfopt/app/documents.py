@@ -90,7 +90,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         loader = _Loader(data.decode("utf-8"))
         node = loader.get_single_node()
-        found = None if node is None else _plain(node)
+        fields = None if node is None else _plain(node)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidConfig(one_line(f"{path}: line {line}: found byte {data[error.start]:#x}; accepted: text in UTF-8")) from None
@@ -103,10 +103,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
         mark = error.problem_mark or error.context_mark
         context = f"{error.context}: " if error.context else ""
         raise InvalidConfig(one_line(f"{path}: line {mark.line + 1 if mark else 1}: not YAML: {context}{error.problem}")) from None
-    if not isinstance(found, dict):
-        kind = {type(None): "nothing", list: "a list"}.get(type(found), "a single value")
+    if not isinstance(fields, dict):
+        kind = {type(None): "nothing", list: "a list"}.get(type(fields), "a single value")
         raise InvalidConfig(one_line(f"{path}: found {kind}; accepted: a mapping of fields"))
-    return found
+    return fields
 
 
 class _Refused(ValueError):
@@ -160,15 +160,15 @@ def _kind(text: str) -> str:
 def _plain(node: yaml.Node) -> Any:
     """What a node stands for. Raises _Refused for what JSON does not have."""
     if isinstance(node, yaml.MappingNode) and node.tag == f"{TAG}map":
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, value in node.value:
             if key.tag != f"{TAG}str" or not isinstance(key, yaml.ScalarNode):
                 name, hint = (key.value, f", in quotes: {key.value!r}") if isinstance(key, yaml.ScalarNode) else ("a collection", "")
                 raise _Refused(f"found {name} as the name of a field; accepted: text{hint}", key.start_mark)
-            if key.value in found:
+            if key.value in fields:
                 raise _Refused(f"found field {key.value!r} twice", key.start_mark)
-            found[key.value] = _plain(value)
-        return found
+            fields[key.value] = _plain(value)
+        return fields
     if isinstance(node, yaml.SequenceNode) and node.tag == f"{TAG}seq":
         return [_plain(value) for value in node.value]
     kind = node.tag.removeprefix(TAG)

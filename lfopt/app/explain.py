@@ -87,10 +87,12 @@ def need_of(costs: GroupCosts, mask: int) -> Need:
     if costs.hardware.weight_buffer_bytes:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
-    found = [Taken(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes]
-    if gaps := needed - sum(use.bytes for use in found):
-        found.append(Taken("between maps", "gaps", 0, 0, gaps))
-    return Need(mode, needed, beta, tuple(found), least + 1, weights=weights)
+    uses_of_maps = [
+        Taken(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes
+    ]
+    if gaps := needed - sum(use.bytes for use in uses_of_maps):
+        uses_of_maps.append(Taken("between maps", "gaps", 0, 0, gaps))
+    return Need(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
 
 
 def _role(flow: Dataflow, mask: int, m: int) -> Role:
@@ -158,9 +160,9 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
         raise KeyboardInterrupt
     groups = tuple(map(outside, result.groups))
     moved, by = moved_bytes(costs, groups), "exact"
-    for name, found in splits.items():
-        if found is not None and (less := moved_bytes(costs, found)) < moved:
-            groups, moved, by = found, less, name
+    for name, split in splits.items():
+        if split is not None and (less := moved_bytes(costs, split)) < moved:
+            groups, moved, by = split, less, name
     bound = min(result.lower_bound_bytes, moved)
     return Repair(groups, moved, whole_bytes(costs, mask), bound, by, time.perf_counter() - clock, _crossings(costs, mask, groups))
 
@@ -191,7 +193,7 @@ def moved_bytes(costs: GroupCosts, groups: Iterable[int]) -> int:
 def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[Crossing, ...]:
     flow = costs.dataflow
     owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
-    found: list[Crossing] = []
+    crossings: list[Crossing] = []
     for m in sorted({m for i in bits(mask) for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}):
         maker = owner.get(flow.producer[m], -1)
         loaded = tuple(sorted({owner[i] for i in bits(flow.readers[m] & mask)} - {maker}))
@@ -199,8 +201,8 @@ def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[C
         times = len(loaded) - (role == "input") + (role == "inner" and bool(loaded))
         if times > 0:
             size = costs.hardware.dram_bytes(flow.maps[m])
-            found.append(Crossing(m, size, maker, loaded, times * size))
-    return tuple(sorted(found, key=lambda crossing: -crossing.added))
+            crossings.append(Crossing(m, size, maker, loaded, times * size))
+    return tuple(sorted(crossings, key=lambda crossing: -crossing.added))
 
 
 # -- what explanations say -------------------------------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> 
 
     Raises InvalidConfig where one that is named cannot be had.
     """
-    found: dict[str, tuple[Scores, Splits]] = {}
+    by_name: dict[str, tuple[Scores, Splits]] = {}
     partitions = Partitions(costs)
     for name in names or ("analytic", *SHIPPED):
         try:
@@ -235,8 +237,8 @@ def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> 
             if not names:
                 continue
             raise InvalidConfig(f"--explainer {name}: {str(error).removeprefix('search.guidance: ')}") from None
-        found[name] = scores, splitter(scores, partitions)
-    return found
+        by_name[name] = scores, splitter(scores, partitions)
+    return by_name
 
 
 def blame(costs: GroupCosts, mask: int, name: str, scores: Scores, split: Splits) -> Blame:
@@ -264,7 +266,7 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
     """Explain a connected, convex group. The exact search for its best cut takes at most so many seconds."""
     need = need_of(costs, mask)
     where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
-    blames = tuple(blame(costs, mask, name, *found) for name, found in by.items()) if where.size and not need.fits else ()
+    blames = tuple(blame(costs, mask, name, *scores_and_splits) for name, scores_and_splits in by.items()) if where.size and not need.fits else ()
     best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
     alone = moved_bytes(costs, (1 << i for i in bits(mask)))
     enough = costs.at(need.enough).dram(mask).total if need.enough else 0
@@ -327,12 +329,12 @@ def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
             "moved_again_bytes": best.again,
         },
         "explainers": {
-            found.explainer: {
-                "scores": [None if score == -np.inf else score for score in found.scores.tolist()],
-                "ranking": found.ranking,
-                "split": None if found.groups is None else groups(found.groups),
-                "split_dram_bytes": found.dram_bytes if found.groups else None,
+            blamed.explainer: {
+                "scores": [None if score == -np.inf else score for score in blamed.scores.tolist()],
+                "ranking": blamed.ranking,
+                "split": None if blamed.groups is None else groups(blamed.groups),
+                "split_dram_bytes": blamed.dram_bytes if blamed.groups else None,
             }
-            for found in explanation.blames
+            for blamed in explanation.blames
         },
     }

@@ -70,11 +70,11 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
     Raises InvalidConfig where the group may not run, or has no steps.
     """
     figures, clock = GroupFigures(costs, energy=False), time.perf_counter()
-    made = None if costs.price(mask) is None else figures.fastest(mask)
-    if made is None:
+    fastest = None if costs.price(mask) is None else figures.fastest(mask)
+    if fastest is None:
         why = "the group may not run as one" if costs.price(mask) is None else "its mode has no steps"
         raise InvalidConfig(f"--objective cycles: {why}; accepted: a group that runs, or --objective bytes, which says why one does not")
-    cost, (places, steps) = made
+    cost, (places, steps) = fastest
     accelerator = figures.meter.accelerator
     whole = accelerator.time(steps, places, WALKED)
     busy = Counter[tuple[bool, str]]()
@@ -86,7 +86,7 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
         return Waited(key[1], busy[key], whole.total - rest.total)
 
     def costly(*, computes: bool) -> tuple[Waited, ...]:
-        return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda found: -found.cycles))
+        return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda waited: -waited.cycles))
 
     looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
     return GroupCycles(
@@ -105,14 +105,14 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
 
 def left_out(nodes: Sequence[Node], drop: Callable[[Step], bool]) -> tuple[Node, ...]:
     """A schedule without some of its steps."""
-    found: list[Node] = []
+    kept: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
             if body := left_out(node.body, drop):
-                found.append(Loop(node.count, body))
+                kept.append(Loop(node.count, body))
         elif not drop(node):
-            found.append(node)
-    return tuple(found)
+            kept.append(node)
+    return tuple(kept)
 
 
 def _key(step: Step) -> tuple[bool, str]:
@@ -125,7 +125,7 @@ def _least(figures: GroupFigures, mask: int) -> int:
 
 
 def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[], bool]) -> list[LinkCycles]:
-    flow, cuts, found = costs.dataflow, GroupCuts(costs.dataflow, mask), list[LinkCycles]()
+    flow, cuts, timed = costs.dataflow, GroupCuts(costs.dataflow, mask), list[LinkCycles]()
     where = np.array([*bits(mask)])[links(flow, mask)]
     for u, v in where.T.tolist():
         if late():
@@ -133,5 +133,5 @@ def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[
         halves = [(cut.first, cut.second) for cut in cuts.through(u, v, CUTS)]
         legal = [both for both in halves if all(costs.price(half) is not None for half in both)]
         taken, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
-        found.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), taken))
-    return found
+        timed.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), taken))
+    return timed

@@ -28,11 +28,11 @@ FIRST_SCHEMA = "lfopt.plan/1"  # read, not written
 
 def path_of(path: object, what: str) -> Path:
     """A path that a caller gives. Raises InvalidConfig for what is none."""
-    found = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-    if not isinstance(found, str) or not found or "\0" in found:
-        told = repr(found) if isinstance(found, str) else type(found).__name__
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        told = repr(text) if isinstance(text, str) else type(text).__name__
         raise InvalidConfig(f"{what}: found {told}; accepted: a file name")
-    return Path(found)
+    return Path(text)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -98,11 +98,11 @@ def read_plan(path: Path) -> Plan:
     if path.is_dir():
         path /= "plan.json"
     data = read_json(path, InvalidPlan)
-    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if found not in (SCHEMA, FIRST_SCHEMA):
-        raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}, {FIRST_SCHEMA!r}")
+    schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if schema not in (SCHEMA, FIRST_SCHEMA):
+        raise InvalidPlan(f"{path}: schema: found {schema!r}; accepted: {SCHEMA!r}, {FIRST_SCHEMA!r}")
     del data["schema"]
-    if found == FIRST_SCHEMA:
+    if schema == FIRST_SCHEMA:
         _from_first(data, path)
     groups = data.get("groups")
     if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:

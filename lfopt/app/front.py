@@ -126,11 +126,11 @@ class Front:
 
     def least(self, name: ObjectiveName) -> dict[tuple[int, int], dict[int, int]]:
         """Per MAC array: the least value of an objective on each buffer, dominated plans too."""
-        found: dict[tuple[int, int], dict[int, int]] = {}
+        curves: dict[tuple[int, int], dict[int, int]] = {}
         for point in self.points:
-            curve, value = found.setdefault((point.mac_rows, point.mac_columns), {}), Objective(name).value(_figures(point))
+            curve, value = curves.setdefault((point.mac_rows, point.mac_columns), {}), Objective(name).value(_figures(point))
             curve[point.buffer_bytes] = min(curve.get(point.buffer_bytes, value), value)
-        return found
+        return curves
 
     def save(self, folder: str | os.PathLike[str], *, every: bool = False) -> None:
         """Write front.csv, front.json, front.svg and front.html into a folder. `every`: with dominated plans. Raises CannotWrite."""
@@ -147,7 +147,7 @@ def front_of(graph: Graph, question: Question, report: Report | None = None) -> 
     """The front. Ctrl-C and the time limit leave what there is."""
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
-    found: list[Point] = []
+    points: list[Point] = []
     interrupted, done = False, 0
     chips = list(_chips(graph, question))
     try:
@@ -160,14 +160,14 @@ def front_of(graph: Graph, question: Question, report: Report | None = None) -> 
             try:
                 chip.finished = chip.explore(question, told)
             finally:
-                found += chip.points(question)
+                points += chip.points(question)
             done += chip.finished
             interrupted = chip.interrupted
             if interrupted:
                 break
     except KeyboardInterrupt:
         interrupted = True
-    return _assembled(graph.name, question, found, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
+    return _assembled(graph.name, question, points, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
 
 
 def _share(report: Report, name: str, k: int, count: int) -> Report:
@@ -235,9 +235,9 @@ class _Chip:
         """The best plan of each objective, and corners between; whether all were looked for."""
 
         def run(model: CostModel, first: Sequence[int]) -> Result:
-            found = solve(model, SearchOptions(time_limit=self._left(), passes=1, start=(tuple(first),)))
-            self.interrupted = self.interrupted or found.interrupted
-            return found
+            searched = solve(model, SearchOptions(time_limit=self._left(), passes=1, start=(tuple(first),)))
+            self.interrupted = self.interrupted or searched.interrupted
+            return searched
 
         searched, proven = 0, True
         for corner in supported(self.costs, ways, ways.least, run, start, question.figures, question.corners):
@@ -249,11 +249,11 @@ class _Chip:
             if self.late():
                 return False
         if not self.interrupted and "edp" in question.objectives:
-            found = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
+            optimum = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
             if not self.interrupted:
-                self._add(found.choice, None)
+                self._add(optimum.choice, None)
                 every = proven and searched < question.corners  # a product is least at a corner of the hull, and no corner is missing
-                self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else found.bound
+                self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else optimum.bound
         return not self.interrupted
 
     def _sample(self, question: Question, ways: GroupFigures, report: Report | None) -> None:
@@ -285,7 +285,7 @@ class _Chip:
         hardware, flow = self.costs.hardware, self.costs.dataflow
         area = estimate(hardware)
 
-        def point(choice: Choice, found: Literal["exact", "sampled"], gap: float | None) -> Point:
+        def point(choice: Choice, how: Literal["exact", "sampled"], gap: float | None) -> Point:
             best: list[tuple[ObjectiveName, int]] = [(name, value) for name, value in values if Objective(name).value(choice.figures) == value]
             proven = {name: bound for name, bound in self.bounds.items() if bound and (self.finished or name == "bytes")}
             gaps = tuple(value / proven[name] - 1 if name in proven else None for name, value in best)
@@ -293,7 +293,7 @@ class _Chip:
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
             groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
-            return Point(*size, *choice.figures, area, found, tuple(name for name, _ in best), gaps, least, groups)
+            return Point(*size, *choice.figures, area, how, tuple(name for name, _ in best), gaps, least, groups)
 
         for exact in self.exact.values():
             yield point(exact.choice, "exact", exact.gap)
@@ -313,12 +313,12 @@ def _gap(corner: Supported) -> float:
 # -- all chips together --------------------------------------------------------------------------------------------------------------------
 
 
-def _assembled(name: str, question: Question, found: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
-    costs = [tuple(point.cost(axis) for axis in question.minimise) for point in found]
-    marked = [replace(point, dominated=not kept) for point, kept in zip(found, efficient(costs), strict=True)]
+def _assembled(name: str, question: Question, sampled: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
+    costs = [tuple(point.cost(axis) for axis in question.minimise) for point in sampled]
+    marked = [replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(costs), strict=True)]
     points = tuple(sorted(marked, key=lambda p: (p.mac_rows * p.mac_columns, p.mac_rows, p.buffer_bytes, p.dram_bytes, p.cycles, p.energy_pj)))
     volume = hypervolume(costs, costs) if costs else None
-    exact = [cost for point, cost in zip(found, costs, strict=True) if point.found == "exact"]
+    exact = [cost for point, cost in zip(sampled, costs, strict=True) if point.found == "exact"]
     alone = hypervolume(exact, costs).share if exact else 0.0
     config = question.config
     advice = tuple(_advice(question, points))

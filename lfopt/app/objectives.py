@@ -33,7 +33,7 @@ class Judged:
     result: Result
 
 
-def settle(costs: GroupCosts, config: Config, found: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
+def settle(costs: GroupCosts, config: Config, fewest: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
     Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
@@ -41,14 +41,14 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     learn of the ways that were taken. Groups that are not looked at when the time is over run as they are.
     """
     how, deadline = config.search, deadline or Deadline(config.search.time_limit)
-    slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
+    slack = int(fewest.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
     ways = _figures(costs, deadline.clock("cycles", 1 if how.slack else WAYS), report, energy=False, extra=slack, rows=rows)
     if how.slack:
-        wanted = Objective("cycles", Caps(dram_bytes=found.dram_bytes + slack))
-        return Judged(None, 0, _taken(costs, ways, found, _optimised(costs, ways, wanted, found.groups, deadline, NEAR)))
+        wanted = Objective("cycles", Caps(dram_bytes=fewest.dram_bytes + slack))
+        return Judged(None, 0, _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)))
     least: dict[int, int] = {}  # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
-    for group in takewhile(lambda _: not ways.late(), found.groups):
+    for group in takewhile(lambda _: not ways.late(), fewest.groups):
         if ways.has_choice(group) and not ways.late():
             known = ways(group)
             least[group] = min(range(len(known)), key=known.__getitem__)
@@ -56,11 +56,11 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     choice = Choice(total(ways, groups, chosen), groups, chosen)
     choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
     _take(ways, choice)
-    return Judged(None, 0, replace(found, dram_bytes=costs.dram_bytes(found.groups)))
+    return Judged(None, 0, replace(fewest, dram_bytes=costs.dram_bytes(fewest.groups)))
 
 
-def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
-    """The plan of least value below the caps, as far as exact search over weighted sums finds it. `found`: that of the fewest bytes.
+def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
+    """The plan of least value below the caps, as far as exact search over weighted sums finds it. `fewest`: that of the fewest bytes.
 
     Raises InvalidConfig where no plan was found below the caps.
     """
@@ -68,11 +68,11 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     deadline, energy = deadline or Deadline(how.time_limit), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
     ways = _figures(costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy)
     cap = wanted.caps.dram_bytes
-    least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else found.lower_bound_bytes
+    least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else fewest.lower_bound_bytes
     if cap is not None and cap < least:
         raise InvalidConfig(f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}")
 
-    done = _optimised(costs, ways, wanted, found.groups, deadline, surrogate=how.surrogate)
+    done = _optimised(costs, ways, wanted, fewest.groups, deadline, surrogate=how.surrogate)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
         said = ", ".join(
@@ -81,14 +81,14 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
             if cap is not None and figure > cap
         )
         raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {said}; accepted: larger caps, more buffer, or scheme all")
-    return Judged(done.choice.figures, done.bound, _taken(costs, ways, found, done))
+    return Judged(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
 
 
-def _taken(costs: GroupCosts, ways: GroupFigures, found: Result, done: Found) -> Result:
+def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: Found) -> Result:
     """The result with the plan that was found instead; the costs learn of its ways."""
     _take(ways, done.choice)
-    groups, interrupted = done.choice.groups, found.interrupted or done.last.interrupted
-    return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
+    groups, interrupted = done.choice.groups, fewest.interrupted or done.last.interrupted
+    return replace(fewest, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
 
 
 def _optimised(

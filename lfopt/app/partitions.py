@@ -70,11 +70,11 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Judg
         return Judged(whole, len(rest), (), prices, costs, None)
     order = executable(flow, masks)
     bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
-    found = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
+    partition = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
     if config.traffic == "tiled":
-        found = settle(costs, config, found, None).result
+        partition = settle(costs, config, partition, None).result
     rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
-    return Judged(whole, len(rest), (), prices, costs, make_draft(graph, costs, found, bound, bands=rows, max_recompute=config.recompute_allowed))
+    return Judged(whole, len(rest), (), prices, costs, make_draft(graph, costs, partition, bound, bands=rows, max_recompute=config.recompute_allowed))
 
 
 def _from_json(path: Path) -> tuple[tuple[str, ...], ...]:
@@ -99,10 +99,10 @@ def _from_csv(path: Path) -> tuple[tuple[str, ...], ...]:
         raise InvalidConfig(one_line(f"{path}: found no CSV in UTF-8 ({error}); accepted: {ACCEPTED}")) from None
     rows = [row for row in rows if any(row)]
     if rows and tuple(cell.lower() for cell in rows[0]) == HEADER:
-        found: dict[str, list[str]] = {}
+        by_group: dict[str, list[str]] = {}
         for k, row in enumerate(rows[1:], 2):
             if len(row) != len(HEADER) or not all(row):
                 raise InvalidConfig(one_line(f"{path}: row {k}: found {plural(len(row), 'cell')}; accepted: an operator and the name of its group"))
-            found.setdefault(row[1], []).append(row[0])
-        return tuple(map(tuple, found.values()))
+            by_group.setdefault(row[1], []).append(row[0])
+        return tuple(map(tuple, by_group.values()))
     return tuple(tuple(cell for cell in row if cell) for row in rows)

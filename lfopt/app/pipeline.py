@@ -78,8 +78,8 @@ def file_of(model: str) -> str:
         return str(folder / MODEL)
     files = sorted(folder.glob("*.onnx"))
     if len(files) != 1:
-        found = plural(len(files), "ONNX file")
-        raise InvalidConfig(one_line(f"{model}: found a folder with {found}; accepted: a file, or a folder with {MODEL} or one ONNX file"))
+        counted = plural(len(files), "ONNX file")
+        raise InvalidConfig(one_line(f"{model}: found a folder with {counted}; accepted: a file, or a folder with {MODEL} or one ONNX file"))
     return str(files[0])
 
 
@@ -109,8 +109,8 @@ def run_search(
 
     def progress(done: int, total: int, best: int | None, bound: int) -> None:
         if report is not None:
-            found = f", best {best:,} B, bound {bound:,} B" if best is not None else ""
-            report(f"{name}: {done:,} of {total:,} {method.unit}{found}", done / total)
+            standing = f", best {best:,} B, bound {bound:,} B" if best is not None else ""
+            report(f"{name}: {done:,} of {total:,} {method.unit}{standing}", done / total)
 
     partitions = Partitions(searched)
     left = None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - start), LEAST_SECONDS)  # bounds take a while too
@@ -212,11 +212,11 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
 
     methods = 1 + len(others)
     if copying := may_copy(config):
-        found = recompute(replace(config, search=timed(config.search, methods)), graph, report)
+        searched = recompute(replace(config, search=timed(config.search, methods)), graph, report)
     else:
         costs = costs_of(config, graph)
-        found = Recomputed(graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False)
-    graph, copies, costs, result, optimal = found._replace(result=kept(found.costs, found.result))
+        searched = Recomputed(graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False)
+    graph, copies, costs, result, optimal = searched._replace(result=kept(searched.costs, searched.result))
     bound, runs = result.lower_bound_bytes, [Run(result, first.guidance)]
     lap(runs[-1].name)
     for behind, how in zip(range(len(others), 0, -1), others, strict=True):
@@ -244,7 +244,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
 
     if config.hardware.l2_bytes and first.wanted == Objective():
         stayed = best._replace(
-            result=for_second_level(costs, best.result, lambda found: drafted(found, best.guidance), deadline.left("second level"))
+            result=for_second_level(costs, best.result, lambda searched: drafted(searched, best.guidance), deadline.left("second level"))
         )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
@@ -256,7 +256,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     interrupted = result.interrupted or best.result.interrupted
     draft, interrupted = _despite_ctrl_c(lambda: drafted(best.result, best.guidance), interrupted)
     if config.hardware.l2_bytes and first.wanted == Objective() and not interrupted:
-        draft = in_other_ways(costs, best.result, draft, lambda found: drafted(found, best.guidance))
+        draft = in_other_ways(costs, best.result, draft, lambda searched: drafted(searched, best.guidance))
     lap("plan")
     optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
     return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, deadline, optimal)
@@ -270,28 +270,28 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report |
         return unfused(costs, how.method)
 
 
-def _judged(costs: GroupCosts, config: Config, found: Result, deadline: Deadline, report: Report | None) -> Judged:
+def _judged(costs: GroupCosts, config: Config, searched: Result, deadline: Deadline, report: Report | None) -> Judged:
     """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
     try:
-        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, found, report, deadline)
+        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, searched, report, deadline)
     except KeyboardInterrupt:
-        return Judged(None, 0, replace(found, interrupted=True))
+        return Judged(None, 0, replace(searched, interrupted=True))
 
 
-def _linked(costs: GroupCosts, found: Result, deadline: Deadline, report: Report | None) -> Result:
+def _linked(costs: GroupCosts, searched: Result, deadline: Deadline, report: Report | None) -> Result:
     """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
     over = deadline.clock("chains", CHAINS)
 
     def late(done: int) -> bool:
         if report is not None:
             report(f"chains: {done:,} stages worked out", 1.0)
-        return found.interrupted or over()
+        return searched.interrupted or over()
 
     try:
-        groups = link(costs, found.groups, late)
+        groups = link(costs, searched.groups, late)
     except KeyboardInterrupt:
-        return replace(found, interrupted=True)
-    return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups))
+        return replace(searched, interrupted=True)
+    return replace(searched, groups=groups, dram_bytes=costs.dram_bytes(groups))
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -75,10 +75,10 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
         return solve(searched, SearchOptions(time_limit=left, passes=passes))
 
     def estimate(part: Graph) -> int:
-        found = run(costs_of(config, part), 1)
-        if found.interrupted:
+        searched = run(costs_of(config, part), 1)
+        if searched.interrupted:
             raise KeyboardInterrupt
-        return found.dram_bytes
+        return searched.dram_bytes
 
     def runs(part: Graph) -> bool:
         costs = costs_of(config, part)
@@ -90,12 +90,12 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
 
     most = int(macs * config.max_recompute)
     try:
-        found = search_copies(original, lambda network: run(model(network)), estimate, runs, most_macs=most, late=late, progress=progress)
+        copied = search_copies(original, lambda network: run(model(network)), estimate, runs, most_macs=most, late=late, progress=progress)
     except KeyboardInterrupt:  # before there was a plan
-        found = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
-    best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")
-    bound = model(original).bounds.recomputing_bytes if found.barriers else found.result.lower_bound_bytes
-    interrupted = found.result.interrupted
+        copied = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
+    best = Recomputed(copied.graph, copied.copies, model(copied.graph), copied.result, copied.result.proof == "optimal")
+    bound = model(original).bounds.recomputing_bytes if copied.barriers else copied.result.lower_bound_bytes
+    interrupted = copied.result.interrupted
     if not interrupted and (limit is None or time.perf_counter() - start < limit * PLAIN):
         try:
             space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}

@@ -85,17 +85,17 @@ TABLES: dict[tuple[type, str], tuple[str, ...]] = {
 
 def _dataclasses(kinds: Iterable[type]) -> list[type]:
     """These, and those that their fields hold, each once."""
-    found: list[type] = []
+    classes: list[type] = []
     waiting: list[Any] = [*kinds]
     while waiting:
         kind = waiting.pop(0)
         if isinstance(kind, type) and is_dataclass(kind):
-            if kind not in found:
-                found.append(kind)
+            if kind not in classes:
+                classes.append(kind)
                 waiting += get_type_hints(kind).values()
         else:
             waiting += get_args(kind)
-    return found
+    return classes
 
 
 _OF_KIND = {kind.__name__: kind for kind in (*KINDS, *_dataclasses(ANSWERS.values()))}
@@ -116,13 +116,13 @@ def schema(document: str) -> Schema:
     """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file, or of a command's answer."""
     if document in ANSWERS:
         return _answered(document)
-    found, definitions = _described(TYPES[document])
+    described, definitions = _described(TYPES[document])
     if document == "jobs":  # which holds chips without naming their type
         chip, inside = _described(Hardware)
         definitions |= inside | {"Hardware": chip}
     _bounded(definitions["Hardware"], definitions["Energy"])
     if document == "plan":
-        _as_written(found, definitions["PlannedGroup"])
+        _as_written(described, definitions["PlannedGroup"])
     else:
         for definition in definitions.values():
             _with_units(definition)
@@ -131,36 +131,38 @@ def schema(document: str) -> Schema:
             "type": "string",
             "description": "a file, relative to the folder of the configuration",
         }
-        found["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
+        described["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
     if document == "jobs":
-        found["properties"]["hardware"]["items"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]}
-        found["properties"]["buffers"]["items"] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]}
+        described["properties"]["hardware"]["items"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]}
+        described["properties"]["buffers"]["items"] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]}
     del definitions[TYPES[document].__name__]
-    reached = {name: definitions[name] for name in sorted(_reached(found, definitions))}
+    reached = {name: definitions[name] for name in sorted(_reached(described, definitions))}
     head = {"$schema": DIALECT, "title": TITLES[document]}
-    return head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": reached} if reached else {})
+    return head | {key: value for key, value in described.items() if key != "title"} | ({"$defs": reached} if reached else {})
 
 
 def _described(kind: type) -> tuple[Schema, dict[str, Schema]]:
     """The schema of a type, and of all that are in it, itself included, with the words of their source."""
-    found = TypeAdapter(kind).json_schema()
-    definitions: dict[str, Schema] = found.pop("$defs", {})
-    definitions[kind.__name__] = found
+    described = TypeAdapter(kind).json_schema()
+    definitions: dict[str, Schema] = described.pop("$defs", {})
+    definitions[kind.__name__] = described
     for name, definition in definitions.items():
         if name in _OF_KIND:
             _describe(definition, _OF_KIND[name])
-    return found, definitions
+    return described, definitions
 
 
 def _answered(command: str) -> Schema:
-    found, definitions = _described(ANSWERS[command])
+    described, definitions = _described(ANSWERS[command])
     named = {"schema": {"const": name_of(command), "description": "the schema of this answer, and its version"}}
-    found["properties"] = named | found["properties"]
-    found["required"] = ["schema", *found.get("required", ())]
+    described["properties"] = named | described["properties"]
+    described["required"] = ["schema", *described.get("required", ())]
     del definitions[ANSWERS[command].__name__]
     head = {"$schema": DIALECT, "title": f"lfopt {command} --json"}
     return (
-        head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": dict(sorted(definitions.items()))} if definitions else {})
+        head
+        | {key: value for key, value in described.items() if key != "title"}
+        | ({"$defs": dict(sorted(definitions.items()))} if definitions else {})
     )
 
 
@@ -255,19 +257,19 @@ def _with_units(definition: Schema) -> None:
 
 def _reached(part: object, definitions: dict[str, Schema]) -> set[str]:
     """Definitions that a schema refers to, directly or through others."""
-    found: set[str] = set()
+    reached: set[str] = set()
     open_parts = [part]
     while open_parts:
         part = open_parts.pop()
         if isinstance(part, dict):
             name = str(part.get("$ref", "")).rpartition("/")[2]
-            if name and name not in found:
-                found.add(name)
+            if name and name not in reached:
+                reached.add(name)
                 open_parts.append(definitions[name])
             open_parts += part.values()
         elif isinstance(part, list):
             open_parts += part
-    return found
+    return reached
 
 
 @functools.cache
@@ -282,12 +284,12 @@ def _declarations(kind: type) -> tuple[tuple[ast.AnnAssign, ...], tuple[str, ...
 def _comments(kind: type) -> dict[str, str]:
     """The comment behind each field of a dataclass."""
     declared, lines = _declarations(kind)
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for node in declared:
         rest = lines[(node.end_lineno or 0) - 1].encode()[node.end_col_offset or 0 :].decode()
         comment = rest.strip().removeprefix("#").strip()
-        found[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
-    return found
+        comments[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
+    return comments
 
 
 def _annotations(kind: type) -> dict[str, str]:

@@ -69,10 +69,10 @@ def write(text: str) -> None:
 
 def table(*columns: str, title: str | None = None) -> Table:
     """A plain table: the first column on the left, numbers on the right. What is too wide for the screen is folded; no cell is ever cut."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for k, column in enumerate(columns):
-        made.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
-    return made
+        grid.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
+    return grid
 
 
 def shown(path: object) -> str:
@@ -163,13 +163,13 @@ def spread(
     texts = {0, *stretch, *left}
     if any(width < min(needs[k], NARROWEST) or (k == 0 and width < NARROW and 3 * width < needs[k]) for k, width in widths.items()):
         return Group(*_stacked(names, rows, {k: (need, k in texts) for k, need in enumerate(needs)}, stretch, bold))
-    made = table(*names)
+    grid = table(*names)
     for k in texts:
-        made.columns[k].justify = "left"
+        grid.columns[k].justify = "left"
     for number, row in enumerate(rows):
         cells = (escape(folded(cell, widths[k]) if k in widths else cell) for k, cell in enumerate(row))
-        made.add_row(*cells, style="bold" if number in bold else None)
-    return made
+        grid.add_row(*cells, style="bold" if number in bold else None)
+    return grid
 
 
 def _stacked(

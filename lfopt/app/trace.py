@@ -125,14 +125,14 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, hardware, most)
     shown = [pair for pair in zip(plan.groups, report.groups, strict=True) if only in (None, pair[0].id) and MODES[pair[0].mode].counted]
     together = None
-    if not any(_untimed(found) for _, found in shown):
+    if not any(_untimed(figures) for _, figures in shown):
         together = accelerator.commands((group.steps, group.places) for group, _ in shown)
     begin = 0
-    for group, found in shown:
+    for group, figures in shown:
         ran = [] if together is None else next(together)
-        end = begin + found.cycles.total if together is None else max([begin, *(one.done for one in ran)])
-        drawing.bar(found, begin, end, timing=found.cycles.timing, dma_cycles=found.cycles.dma, compute_cycles=found.cycles.compute)
-        if why := _untimed(found):
+        end = begin + figures.cycles.total if together is None else max([begin, *(one.done for one in ran)])
+        drawing.bar(figures, begin, end, timing=figures.cycles.timing, dma_cycles=figures.cycles.dma, compute_cycles=figures.cycles.compute)
+        if why := _untimed(figures):
             drawing.missing(why, group)
         elif step_count(group.steps) > drawing.room:
             drawing.missing(FULL, group)
@@ -161,7 +161,7 @@ def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most
         raise InvalidPlan(f"the program ran {len(done.commands):,} commands; accepted: the {counts.total():,} of its plan, to name them in a trace")
     clocks = {opcode: _in_turn(queue) for opcode, queue in ran.items()}
     before = 0
-    for (group, commands), found in zip(planned, report.groups, strict=True):
+    for (group, commands), figures in zip(planned, report.groups, strict=True):
         timed = [
             Ran([*QUEUES].index(opcode), number, step, **times)
             for step, number, opcode in commands
@@ -171,7 +171,7 @@ def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most
             continue
         end = max(one.end for one in timed)
         first = max(min(one.begin for one in timed), before)
-        drawing.bar(found, first, max(end, first), timing="measured")
+        drawing.bar(figures, first, max(end, first), timing="measured")
         if len(timed) == len(commands):
             drawing.inside(group, timed)
         else:
@@ -192,11 +192,11 @@ def _later(one: Ran, cycles: int) -> Ran:
     return one._replace(start=one.start + cycles, begin=one.begin + cycles, end=one.end + cycles, done=one.done + cycles)
 
 
-def _untimed(found: GroupReport) -> str:
+def _untimed(figures: GroupReport) -> str:
     """Why the model has no times of a group's commands; nothing where it has."""
-    if found.by_formula:
-        return f"no steps, {found.by_formula}"
-    return f"so many steps that the model times some of them ({found.cycles.timing})" if found.cycles.timing != "exact" else ""
+    if figures.by_formula:
+        return f"no steps, {figures.by_formula}"
+    return f"so many steps that the model times some of them ({figures.cycles.timing})" if figures.cycles.timing != "exact" else ""
 
 
 class _Drawing:
@@ -211,9 +211,9 @@ class _Drawing:
     def missing(self, why: str, group: PlannedGroup) -> None:
         self.left.setdefault(why, []).append(group.id)
 
-    def bar(self, found: GroupReport, begin: int, end: int, **more: object) -> None:
-        facts = {"operators": len(found.nodes), "dram_bytes": found.dram.total, "buffer_bytes": found.allocated_bytes, **more}
-        self.trace.run(self.pid, GROUPS, f"{found.id} {span(found.nodes)}", found.mode, begin, end, **facts)
+    def bar(self, figures: GroupReport, begin: int, end: int, **more: object) -> None:
+        facts = {"operators": len(figures.nodes), "dram_bytes": figures.dram.total, "buffer_bytes": figures.allocated_bytes, **more}
+        self.trace.run(self.pid, GROUPS, f"{figures.id} {span(figures.nodes)}", figures.mode, begin, end, **facts)
 
     def inside(self, group: PlannedGroup, ran: Sequence[Ran]) -> None:
         """Commands of a group, if there is room for them."""
@@ -223,8 +223,8 @@ class _Drawing:
             self.missing(FULL, group)
             return
         self.room -= events
-        for store, found in changes.items():
-            self.changes[store].update(found)
+        for store, levels in changes.items():
+            self.changes[store].update(levels)
         for one in ran:
             self._command(group, one)
 

@@ -37,7 +37,7 @@ def flow_of(name: str) -> Dataflow:
 
 
 def drawn(name: str, count: int, seed: int, scheme: str = "lbdf") -> list[int]:
-    """GroupGraphs as a random search meets them."""
+    """Groups as a random search meets them."""
     costs = GroupCosts(flow_of(name), Hardware(BETA), scheme=scheme, epilogue=False)
     draw, found = drawer(costs), dict[int, None]()
     for number in range(count):

@@ -32,12 +32,14 @@ def expect(said: Said) -> None:
     _asked.update(json=said.json, command=command)
 
 
-def answer(found: object) -> None:
+def answer(content: object) -> None:
     """Write the answer of the command that runs, where the command line asked for one: a dataclass, or the same as a mapping. Raises CannotWrite."""
     where = _asked.get("json")
     if where is None:
         return
-    data: Mapping[str, Any] = found if isinstance(found, Mapping) else asdict(found) if is_dataclass(found) and not isinstance(found, type) else {}
+    data: Mapping[str, Any] = (
+        content if isinstance(content, Mapping) else asdict(content) if is_dataclass(content) and not isinstance(content, type) else {}
+    )
     text = json.dumps({"schema": name_of(_asked["command"]), **data}, indent=1, allow_nan=False) + "\n"
     if where == STDOUT:
         write(text)

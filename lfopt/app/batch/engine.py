@@ -102,7 +102,7 @@ def values(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Worke
         yield k, outcome
 
 
-def in_order(found: Iterable[tuple[int, Value]]) -> Iterator[Value]:
+def in_order(numbered: Iterable[tuple[int, Value]]) -> Iterator[Value]:
     """What jobs gave, in the order of the jobs, each as soon as all before it are there.
 
     >>> list(in_order([(1, "b"), (0, "a"), (2, "c")]))
@@ -110,7 +110,7 @@ def in_order(found: Iterable[tuple[int, Value]]) -> Iterator[Value]:
     """
     early: dict[int, Value] = {}
     due = 0
-    for k, value in found:
+    for k, value in numbered:
         early[k] = value
         while due in early:
             yield early.pop(due)

@@ -79,4 +79,4 @@ def _kind(name: str, values: Sequence[Label]) -> type[Any]:
 def _options(hint: Any) -> list[Any]:
     """Types and texts that a hint allows, `int | None` or a Literal."""
     inner = get_args(hint)
-    return [hint] if not inner else [found for option in inner for found in _options(option)]
+    return [hint] if not inner else [listed for option in inner for listed in _options(option)]

@@ -126,9 +126,9 @@ def _print(path: Path, table_file: Path, wanted: Sequence[BatchJob], alike: int,
     out.print(f"[bold]{shown(path.name)}[/]: {plural(len(wanted), 'job')}{doubled}{before}", soft_wrap=True)
     vary = [name for name in wanted[0].labels if name != "network" and len({job.labels[name] for job in wanted}) > 1]
     lines: list[tuple[str, ...]] = []
-    for network, found in groupby(rows[:top], lambda row: row["network"]):
+    for network, network_rows in groupby(rows[:top], lambda row: row["network"]):
         lines.append((str(network), *NOTHING))
-        for row in found:
+        for row in network_rows:
             job = " ".join(_label(name, row[name]) for name in vary if row[name] is not None)
             lines.append((f"  {job}", *_figures(row)))
     if lines:

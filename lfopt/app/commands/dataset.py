@@ -104,12 +104,12 @@ def dataset(
     pyg = needed("explainers.pyg", "lfopt dataset --format pyg", "learn") if form == "pyg" else None  # torch is optional, and slow to import
     schemes = IN_PAPER if scheme == "both" else (scheme,)
     with progress_line() as report:
-        found = _networks(_sources(models, drawn, whole_zoo=zoo), report)
-        job = _Job(out_dir, groups, seed, tuple(network for network, _ in found), _command(models, groups, drawn, seed, whole_zoo=zoo))
+        candidates = _networks(_sources(models, drawn, whole_zoo=zoo), report)
+        job = _Job(out_dir, groups, seed, tuple(network for network, _ in candidates), _command(models, groups, drawn, seed, whole_zoo=zoo))
         job.start()
         for name in schemes:
-            kept = [network for network, gates in found if name != "brr" or not gates]
-            job.run(name, kept, [network.name for network, gates in found if network not in kept], report, workers)
+            kept = [network for network, gates in candidates if name != "brr" or not gates]
+            job.run(name, kept, [network.name for network, gates in candidates if network not in kept], report, workers)
             if pyg:
                 report(f"{name}: graphs for PyTorch Geometric", 1.0)
                 job.export(name, pyg)
@@ -155,27 +155,27 @@ def chip(network: NetworkSource) -> Hardware:
 
 def _sources(models: Iterable[str], drawn: int, *, whole_zoo: bool) -> list[str]:
     """Networks by name or path, each once."""
-    found = [ZOO + name for name in names()] if whole_zoo else []
-    found += [f"{ZOO}{name}@{seed}" for seed in range(drawn) for name in cells.NAMES]
+    sources = [ZOO + name for name in names()] if whole_zoo else []
+    sources += [f"{ZOO}{name}@{seed}" for seed in range(drawn) for name in cells.NAMES]
     for model in models:
         folder = Path(model)
         if model.startswith(ZOO) or folder.is_file():
-            found.append(model)
+            sources.append(model)
             continue
         if not folder.is_dir():
             raise InvalidConfig(f"{model}: no such file or folder")
         files = sorted(str(path) for path in folder.glob("*.onnx"))
         if not files:
             raise InvalidConfig(f"{model}: no .onnx file in that folder")
-        found += files
-    if not found:
+        sources += files
+    if not sources:
         raise InvalidConfig("--no-zoo: and no networks; accepted: at least one")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sources))
 
 
 def _networks(sources: Sequence[str], report: Report) -> list[tuple[NetworkSource, bool]]:
     """(network, whether it has squeeze-and-excite gates) per source; files of equal content count once."""
-    found: dict[tuple[str, str | None], tuple[NetworkSource, bool]] = {}
+    networks: dict[tuple[str, str | None], tuple[NetworkSource, bool]] = {}
     for k, source in enumerate(sources):
         report(f"reading {source}", k / len(sources))
         in_zoo = source.startswith(ZOO)
@@ -185,11 +185,11 @@ def _networks(sources: Sequence[str], report: Report) -> list[tuple[NetworkSourc
         if not len(flow):
             raise InvalidConfig(f"{source}: has no operators to fuse")
         where = source if in_zoo else str(Path(source).resolve())
-        found.setdefault((name, digest), (NetworkSource(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
-    return list(found.values())
+        networks.setdefault((name, digest), (NetworkSource(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
+    return list(networks.values())
 
 
-def _made(request: ShardRequest) -> Shard:
+def _labelled_shard(request: ShardRequest) -> Shard:
     """In a process of its own."""
     return make(request, dataflow(request.network.source), drawer)
 
@@ -233,7 +233,7 @@ class _Job:
         entries = {request.file: entry for request in requests if (entry := self._kept(request))}
         waiting = sorted((request for request in requests if request.file not in entries), key=lambda request: -request.network.operators)
         total = sum(request.network.operators for request in requests)
-        made = total - sum(request.network.operators for request in waiting)
+        labelled = total - sum(request.network.operators for request in waiting)
 
         def note(*, finished: bool) -> None:
             listed = [entries[request.file] for request in requests if request.file in entries]
@@ -242,14 +242,14 @@ class _Job:
             data["schemes"][scheme] = {"finished": finished, "command": command, "left_out": left_out, "networks": listed}
             self._write(data)
 
-        report(f"{scheme}: {len(entries)} of {len(requests)} networks", made / max(total, 1))
+        report(f"{scheme}: {len(entries)} of {len(requests)} networks", labelled / max(total, 1))
         try:
-            for k, shard in values(_made, waiting, workers):
+            for k, shard in values(_labelled_shard, waiting, workers):
                 request = waiting[k]
                 self._save(request, shard)
                 entries[request.file] = self._entry(request, shard)
-                made += request.network.operators
-                report(f"{scheme}: {len(entries)} of {len(requests)} networks", made / total)
+                labelled += request.network.operators
+                report(f"{scheme}: {len(entries)} of {len(requests)} networks", labelled / total)
             note(finished=True)
         except KeyboardInterrupt:
             note(finished=False)
@@ -308,11 +308,11 @@ class _Job:
         return read_manifest(self.folder)["schemes"][scheme]
 
 
-def _print(scheme: str, found: dict[str, Any]) -> None:
+def _print(scheme: str, manifest: dict[str, Any]) -> None:
     """Groups of each network, and the share that is valid at each buffer size."""
     sizes = [str(beta >> 10) for beta in BETAS]
     rows: list[tuple[str, ...]] = []
-    entries = found["networks"]
+    entries = manifest["networks"]
     for entry in entries:
         network, count = entry["network"], entry["groups"]
         shares = [f"{100 * valid / max(count, 1):.0f}" for valid in entry["valid"]]
@@ -322,8 +322,8 @@ def _print(scheme: str, found: dict[str, Any]) -> None:
     rows.append(("total", "", f"{count:,}", f"{samples:,}", *(f"{100 * share:.0f}" for share in valid / max(count, 1))))
     out.print(f"[bold]{scheme}: % of groups that are valid, by KiB of buffer[/]")
     out.print(spread(("network", "family", "groups", "samples", *sizes), rows, stretch=(0, 1), bold={len(entries)}))
-    if found["left_out"]:
-        out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(found['left_out']))}")
+    if manifest["left_out"]:
+        out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(manifest['left_out']))}")
     if short := [f"{entry['network']['name']} {entry['asked'] - entry['groups']}" for entry in entries if entry["groups"] < entry["asked"]]:
         out.print(f"[dim]fewer groups turned up than were asked for:[/] {escape(', '.join(short))}")
     out.print()

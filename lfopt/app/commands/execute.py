@@ -56,20 +56,20 @@ def execute(
     check
         Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
-    found, graph = load_planned(plan)
+    loaded, graph = load_planned(plan)
     rng = dice(seed)
     graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
     values = random_inputs(graph, rng) if inputs is None else read_inputs(graph, inputs)
     with progress_line() as report, threadpool_limits(1):
-        done = run(found, graph, values, lambda k, n: report(f"group {k} of {n}", k / n))
+        done = run(loaded, graph, values, lambda k, n: report(f"group {k} of {n}", k / n))
         report("reference", 1.0)
         agreements = expected(graph, values).compared(done.outputs) if check else None
     if output is not None:
         write_outputs(output, graph, done.outputs)
-    said = _compared(found, done, agreements)
-    _print(said, found)
+    said = _compared(loaded, done, agreements)
+    _print(said, loaded)
     answer(said)
     return 1 if said.wrong or not said.steps else 0
 

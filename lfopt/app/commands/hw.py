@@ -90,8 +90,8 @@ def fields_() -> None:
     tables = {"fields": [*hardware_fields()], "energy": [*energy_fields()]}
     rows = [
         (f"{prefix}{field.name}", field.default or "required", f"{field.meaning} ({_unit(field)})")
-        for prefix, found in (("", tables["fields"]), ("energy.", tables["energy"]))
-        for field in found
+        for prefix, group in (("", tables["fields"]), ("energy.", tables["energy"]))
+        for field in group
     ]
     out.print(_folded(("field", "default", "meaning (unit, least)"), rows))
     out.print("[dim]units may be written: 256KiB, 800MHz, 12.8GB/s, 1.3nJ. In full: docs/hardware.md, or --json[/]")
@@ -112,15 +112,15 @@ def check(file: str, /) -> int:
         Hardware description (YAML): a file, or an installed one by name.
     """
     path = find_hardware(file, "file")
-    found = judge(path)
-    answer(ChipCheckAnswer(str(path), not found.problems, found.problems, found.notes, found.hardware))
-    for line in found.problems:
+    judged = judge(path)
+    answer(ChipCheckAnswer(str(path), not judged.problems, judged.problems, judged.notes, judged.hardware))
+    for line in judged.problems:
         out.print(f"[red]problem[/] {shown(line)}", soft_wrap=True)
-    if found.problems:
-        out.print(f"{shown(path)}: {plural(len(found.problems), 'problem')}", soft_wrap=True)
+    if judged.problems:
+        out.print(f"{shown(path)}: {plural(len(judged.problems), 'problem')}", soft_wrap=True)
         return WITH_PROBLEMS
     out.print(f"{shown(path)}: ok", soft_wrap=True)
-    for line in found.notes:
+    for line in judged.notes:
         out.print(f"[yellow]note[/] {shown(line)}", soft_wrap=True)
     return 0
 
@@ -161,12 +161,12 @@ def _given(said: Mapping[str, Any]) -> list[str]:
 
 def _folded(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table of texts, the last of which goes on in the next line."""
-    made = table(*names)
-    for column in made.columns:
+    grid = table(*names)
+    for column in grid.columns:
         column.justify = "left"
     for row in rows:
-        made.add_row(*map(escape, row))
-    return made
+        grid.add_row(*map(escape, row))
+    return grid
 
 
 def _unit(field: FieldAnswer) -> str:

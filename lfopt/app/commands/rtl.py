@@ -96,10 +96,10 @@ def run(
         wanted = expected(graph, values) if check else None
     if trace is not None:
         write_trace(trace, *rtl_trace(plan, graph, predicted, done, most=trace_events))
-    made = outputs(stream, graph, done.memory)
+    arrays = outputs(stream, graph, done.memory)
     if output is not None:
-        write_outputs(output, graph, made)
-    said = _compared(plan, done, predicted, [str(one) for one in wanted.compared(made) if one.wrong] if wanted else None)
+        write_outputs(output, graph, arrays)
+    said = _compared(plan, done, predicted, [str(one) for one in wanted.compared(arrays) if one.wrong] if wanted else None)
     _print(said, predicted)
     answer(said)
     return 1 if said.wrong else 0
@@ -127,8 +127,8 @@ def _compared(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] |
     planned, moved = dram_at_port(plan.groups), counted(done.counters)
     problems = list(wrong or ())
     if done.failure is not None:
-        found = done.failure
-        problems.insert(0, f"stopped with error {found.code.name}, found by {found.queue.name} at command {found.index}")
+        failure = done.failure
+        problems.insert(0, f"stopped with error {failure.code.name}, found by {failure.queue.name} at command {failure.index}")
     elif not done.finished:
         problems.insert(0, "it did not finish")
     if moved != planned:

@@ -268,8 +268,8 @@ def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
         err.print("note: partition, bytes and proof are all there", style="yellow")
     if outcome.runs[-1].result.interrupted:
         last = outcome.runs[-1]
-        found = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
-        err.print(f"note: {last.name} was interrupted; {found}", style="yellow", soft_wrap=True)
+        what_is_left = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
+        err.print(f"note: {last.name} was interrupted; {what_is_left}", style="yellow", soft_wrap=True)
     elif not outcome.proven and METHODS[outcome.best.result.method].proves:
         err.print(f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
@@ -328,11 +328,11 @@ def _totals(outcome: Outcome) -> Table:
     add(f"this plan, {outcome.best.name}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
     for ran in outcome.runs:
         if ran is not outcome.best:
-            found = ran.result
-            plans = "budget" in METHODS[found.method].takes  # elsewhere, how many groups were priced says more
-            count = f"{found.plans_evaluated:,} plans" if plans else f"{found.groups_evaluated:,} groups"
-            seed = f", seed {found.seed}" if found.seed is not None else ""
-            add(f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}", found.dram_bytes, count)
+            searched = ran.result
+            plans = "budget" in METHODS[searched.method].takes  # elsewhere, how many groups were priced says more
+            count = f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"
+            seed = f", seed {searched.seed}" if searched.seed is not None else ""
+            add(f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}", searched.dram_bytes, count)
     add("proven lower bound", totals.lower_bound_bytes)
     if totals.without_recompute_bytes and totals.without_recompute_bytes > totals.compulsory_bytes:
         add("nothing twice", totals.without_recompute_bytes)

@@ -184,7 +184,7 @@ class _Job:
         """Train the predictor and write it; with `families`, its card says what one that is trained by family does."""
         if families:  # both trainings learn from the same
             self.material = import_module("explainers.fit").prepared(self.data, self.settings, self.report)
-        made = self._trained(split, self.seeds)
+        trained = self._trained(split, self.seeds)
         others: dict[str, Any] = {}
         if families:
             try:
@@ -193,14 +193,14 @@ class _Job:
             except InvalidConfig as error:  # a data set without those families
                 err.print(f"note: {error}", style="yellow", markup=False)
         name = self.data.scheme
-        self.files.write(name, made.weights, {**made.card, **others})
+        self.files.write(name, trained.weights, {**trained.card, **others})
         rows: list[tuple[str, ...]] = []
-        for label, metrics in [(f"{split} split", made.card["metrics"])] + [("unseen families", found["metrics"]) for found in others.values()]:
+        for label, metrics in [(f"{split} split", trained.card["metrics"])] + [("unseen families", found["metrics"]) for found in others.values()]:
             for what, key in (("network", "test"), ("rule", "test_rule")):
                 found = {**metrics[key], "near": metrics[key]["near"]["accuracy"]}
                 keys = ("accuracy", "near", "f1", "auroc", "ece", "valid_called_invalid")
                 rows.append((f"{label}, {what}", f"{found['samples']:,}", *("-" if found[key] is None else f"{found[key]:.4f}" for key in keys)))
-        took = f"[dim]{made.card['epochs']} epochs, {made.card['seconds']:.0f} s; wrote[/] {shown(self.files.folder / name)}.safetensors\n"
+        took = f"[dim]{trained.card['epochs']} epochs, {trained.card['seconds']:.0f} s; wrote[/] {shown(self.files.folder / name)}.safetensors\n"
         self.lines += [spread((name, *COLUMNS), rows), took]
 
     def _trained(self, split: Literal["random", "family"], seeds: int) -> Any:
@@ -213,11 +213,11 @@ class _Job:
         """Train PGExplainer and RG-Explainer for the predictor that was written."""
         name = self.data.scheme
         path = self.files.folder / f"{name}.safetensors"
-        found = self.torch.train_explainers(self.data, self.torch.Predictor.load(path), self.settings, samples, self.report)
-        for what, made in found.items():
-            self.files.write(f"{name}_{what}", made.weights, {**made.card, "predictor_sha256": sha256(path)})
+        trained = self.torch.train_explainers(self.data, self.torch.Predictor.load(path), self.settings, samples, self.report)
+        for what, network in trained.items():
+            self.files.write(f"{name}_{what}", network.weights, {**network.card, "predictor_sha256": sha256(path)})
         keys = ("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity")
-        measured = {what: made.card["metrics"] for what, made in found.items()}
+        measured = {what: network.card["metrics"] for what, network in trained.items()}
         beside = [(what.replace("_", " "), measured["pg"][what]) for what in ("random_links", "analytic")]
         rows = [(label, *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys)) for label, figures in [*measured.items(), *beside]]
         self.lines += [spread((f"{name}: explainer", "fidelity+", "fidelity-", "unfaithfulness", "sparsity"), rows), ""]

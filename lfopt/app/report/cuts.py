@@ -58,15 +58,15 @@ def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], 
     beside = 0
     for i in bits(groups[group]):
         beside |= flow.neighbours[i]
-    found: list[Growth] = []
+    options: list[Growth] = []
     for other, mask in enumerate(groups):
         if other == group or not mask & beside:
             continue
-        found.append(Growth(other, mask, whole=True, cut=merging.cut(*sorted((group, other)))))
+        options.append(Growth(other, mask, whole=True, cut=merging.cut(*sorted((group, other)))))
         for i in bits(mask & beside) if mask & (mask - 1) else ():
             if (parts := _without(costs, mask, i)) is not None:
-                found.append(Growth(other, 1 << i, whole=False, cut=_taken(costs, groups, modes, (group, other), parts, 1 << i)))
-    return sorted(found, key=lambda growth: -growth.cut.saves)
+                options.append(Growth(other, 1 << i, whole=False, cut=_taken(costs, groups, modes, (group, other), parts, 1 << i)))
+    return sorted(options, key=lambda growth: -growth.cut.saves)
 
 
 def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
@@ -154,13 +154,13 @@ def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merge
     gain = apart - price.dram_bytes
     room = f"They fit together in {_b(price.buffer_bytes)}"
     need = need_of(costs, merged)
-    found = {"largest": need.uses[:PARTS], "enough": need.enough}
+    room_needed = {"largest": need.uses[:PARTS], "enough": need.enough}
     if gain > 0:
         why = f"{room} and would move {_b(gain)} less: the search that made this plan missed it."
-        return Cut(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **found)
+        return Cut(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **room_needed)
     how = f"move {_b(-gain)} more" if gain else "move as many bytes"
     tiled = ", because they would have to be tiled" if not MODES[price.mode].whole else ""
-    return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **found)
+    return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **room_needed)
 
 
 def named(use: Taken) -> str:

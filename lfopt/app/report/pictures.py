@@ -29,7 +29,7 @@ def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[Cut], by: 
     Where the plan is optimal, it cuts each pair best: a better cut of a pair would make a better plan.
     """
     deadline = time.perf_counter() + seconds
-    found: list[Data] = []
+    drawings: list[Data] = []
     wanted = [k for k, cut in enumerate(cuts) if cut.verdict in PICTURED]
     for k in sorted(wanted, key=lambda k: -cuts[k].saves):
         if time.perf_counter() >= deadline:
@@ -42,8 +42,8 @@ def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[Cut], by: 
             splits: dict[str, tuple[int, ...] | None] = {b.explainer: b.groups for b in blames}
             cheapest = repair(costs, pair[0] | pair[1], splits | {"plan": pair}, CUTTING_SECONDS)
             best = {"parts": _parts(cheapest.groups), "bytes": cheapest.dram_bytes, "proven": cheapest.optimal, "by": cheapest.by}
-        found.append({"cut": k, **_drawn(costs.dataflow, pair[0] | pair[1]), "best": best, "by": {b.explainer: _said(b) for b in blames}})
-    return found
+        drawings.append({"cut": k, **_drawn(costs.dataflow, pair[0] | pair[1]), "best": best, "by": {b.explainer: _said(b) for b in blames}})
+    return drawings
 
 
 def _drawn(flow: Dataflow, mask: int) -> Data:
@@ -66,11 +66,11 @@ def _stretched(points: Iterable[tuple[int, int]]) -> list[int]:
     return [value for x, y in points for value in (round(x * STRETCH), y)]
 
 
-def _said(found: Blame) -> Data:
-    scores = [None if score == -np.inf else float(f"{score:.{DIGITS}g}") for score in found.scores.tolist()]
-    if found.explainer == "analytic":
-        scores = [round(score) for score in found.scores.tolist()]
-    return {"scores": scores, "parts": _parts(found.groups) if found.groups else None, "bytes": found.dram_bytes}
+def _said(scored: Blame) -> Data:
+    scores = [None if score == -np.inf else float(f"{score:.{DIGITS}g}") for score in scored.scores.tolist()]
+    if scored.explainer == "analytic":
+        scores = [round(score) for score in scored.scores.tolist()]
+    return {"scores": scores, "parts": _parts(scored.groups) if scored.groups else None, "bytes": scored.dram_bytes}
 
 
 def _parts(groups: Iterable[int]) -> list[int]:

@@ -30,23 +30,23 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: flo
     left = recompute_left(plan, graph)
     costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue, max_recompute=left, groups=groups)
     masks = masks_of(costs.dataflow, groups)
-    found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
-    drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)
+    grown = cuts(costs, masks, tuple(group.mode for group in plan.groups))
+    drawn = _pictures(plan, costs, masks, grown, explain_seconds, explainer)
     stairs = [own_stair(plan)] if plan.hardware.l2_bytes else sweep(costs, own_stair(plan), sweep_seconds)
-    data = content(plan, costs, masks, simulated, found, stairs, plan.search.front, drawn)
-    return render(_summary(plan, graph, simulated, stairs, found, len(drawn), sweep_seconds), data)
+    data = content(plan, costs, masks, simulated, grown, stairs, plan.search.front, drawn)
+    return render(_summary(plan, graph, simulated, stairs, grown, len(drawn), sweep_seconds), data)
 
 
 def _pictures(
-    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], found: Sequence[Cut], seconds: float, names: tuple[ExplainerName, ...]
+    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], grown: Sequence[Cut], seconds: float, names: tuple[ExplainerName, ...]
 ) -> list[dict[str, Any]]:
-    if not seconds or not any(cut.verdict in PICTURED for cut in found):
+    if not seconds or not any(cut.verdict in PICTURED for cut in grown):
         return []
     by = explainers(costs, names, seed=0)
-    return pictures(costs, masks, found, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
+    return pictures(costs, masks, grown, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
 
 
-def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], found: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
+def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], grown: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
     hardware = plan.hardware
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
@@ -67,10 +67,10 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         accounting=_accounting(plan, simulated),
         warnings=_warnings(simulated),
         notes=_notes(plan, graph),
-        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with {plural(len(found), 'cut')} between them.",
+        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with {plural(len(grown), 'cut')} between them.",
         unfused=_unfused(simulated),
         sweep=_sweep_note(plan, stairs, sweep_seconds),
-        grown=_grown_note(found, drawn),
+        grown=_grown_note(grown, drawn),
         colophon=(
             _origin(plan.search),
             *([f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}"] if plan.model.written else []),
@@ -90,9 +90,9 @@ def _origin(search: SearchRecord) -> str:
     return f"plan found by the {search.method} search{seed}: {evaluated}{search.seconds:,.2f} s"
 
 
-def _grown_note(found: Sequence[Cut], drawn: int) -> str:
+def _grown_note(grown: Sequence[Cut], drawn: int) -> str:
     """Which pictures there are; nothing where there are none."""
-    pairs = sum(cut.verdict in PICTURED for cut in found)
+    pairs = sum(cut.verdict in PICTURED for cut in grown)
     if not drawn:
         return ""
     which = (

@@ -39,20 +39,20 @@ def own_stair(plan: Plan) -> Stair:
 def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
     """Stairs in order of buffer size, the plan's own among them; around that, or around what the plan needs of a buffer without a limit."""
     deadline = time.perf_counter() + seconds
-    found = {own.buffer_bytes: own}
+    by_size = {own.buffer_bytes: own}
     for size in _sizes(own.since_bytes if own.buffer_bytes == UNLIMITED else own.buffer_bytes):
         left = deadline - time.perf_counter()
         if left <= 0:
             break
-        if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in found.values()):
+        if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in by_size.values()):
             continue
-        if any(stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size for stair in found.values()):
+        if any(stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size for stair in by_size.values()):
             continue  # nothing is left to gain
         stair = _stair(costs.at(size), min(left, seconds * SHARE))
         if stair is None:
             break
-        found[size] = stair
-    stairs = [found[size] for size in sorted(found)]
+        by_size[size] = stair
+    stairs = [by_size[size] for size in sorted(by_size)]
     if costs.traffic is not Traffic.PAPER:
         stairs = _monotone(stairs)
     return [s for s in stairs if s.buffer_bytes == own.buffer_bytes or s.dram_bytes <= (1 + MAX_GAP) * s.lower_bound_bytes]
