@@ -23,12 +23,13 @@ from codegen.source import CSource
 from lfopt.app.arrays import taken
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.config import MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_hardware, load_hardware, validate
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
 from lfopt.app.files import path_of, write_text
 from lfopt.app.front import Front, front_of
 from lfopt.app.front_question import Listed, question
 from lfopt.app.nodes import chosen
-from lfopt.app.pipeline import Model, Report, find_plan, load_model, steps_of
+from lfopt.app.pipeline import Model, find_plan, load_model, steps_of
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import calibrated
 from lfopt.app.report.summary import page_of
@@ -120,7 +121,7 @@ def search(
     cut: Sequence[Sequence[str]] = (),
     mode: Mapping[str, str] | None = None,
     weights: bool = True,
-    progress: Report | None = None,
+    progress: ReportProgress | None = None,
 ) -> Planned:
     """The fusion plan of least DRAM traffic, with a proof of how good it is. Writes no file; `save` of what it gives does.
 
@@ -164,7 +165,7 @@ def pareto(
     budget: int = 200,
     seed: int = 0,
     time_limit: float | None = None,
-    progress: Report | None = None,
+    progress: ReportProgress | None = None,
 ) -> Front:
     """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees: `points`, `efficient`, `advice`.
 

@@ -65,7 +65,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """What entry.json says of its folder."""
 
     kind: Kind
@@ -143,7 +143,7 @@ def kept(
     root: Path,
     kind: Kind,
     make: Make,
-    opened: Callable[[Path, Entry], T],
+    opened: Callable[[Path, CacheEntry], T],
     *,
     sampled: Collection[str] = (),
     verify: bool = False,
@@ -188,7 +188,7 @@ def keeper(root: Path) -> Callable[[str, Make], Path]:
     return keep
 
 
-def whole(folder: Path, *, verify: bool = False) -> Entry:
+def whole(folder: Path, *, verify: bool = False) -> CacheEntry:
     """The entry of a folder that holds what was written into it.
 
     Raises FileNotFoundError where there is no such folder, and Damaged.
@@ -217,7 +217,7 @@ def note(text: str) -> None:
     err.print(f"note: {one_line(text)}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _tried(folder: Path, opened: Callable[[Path, Entry], T], verify: bool) -> T:
+def _tried(folder: Path, opened: Callable[[Path, CacheEntry], T], verify: bool) -> T:
     """What `opened` makes of a whole entry. Raises FileNotFoundError, Damaged."""
     entry = whole(folder, verify=verify)
     try:
@@ -237,7 +237,7 @@ def _facts_of(scratch: Path, make: Make) -> Mapping[str, str]:
             raise
 
 
-def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collection[str]) -> Entry:
+def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collection[str]) -> CacheEntry:
     """Bring all files to the disk, and write down what they are."""
     files: list[File] = []
     for path in sorted(folder.iterdir()):
@@ -246,7 +246,7 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
             status = os.fstat(file.fileno())
             sample = _sample(file, status.st_size) if path.name in sampled else None
             files.append(File(path.name, status.st_size, _executable(status), _digest(file), sample))
-    entry = Entry(kind, {name: one_line(text) for name, text in facts.items()}, tuple(files))
+    entry = CacheEntry(kind, {name: one_line(text) for name, text in facts.items()}, tuple(files))
     with writing(folder / ENTRY), (folder / ENTRY).open("w", encoding="utf-8") as file:
         file.write(entry.text())
         file.flush()
@@ -255,7 +255,7 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
     return entry
 
 
-def _read_entry(path: Path) -> Entry:
+def _read_entry(path: Path) -> CacheEntry:
     """Raises Damaged, OSError."""
     with _plain_file(path) as file:
         text = file.read(ENTRY_BYTES)
@@ -269,8 +269,8 @@ def _read_entry(path: Path) -> Entry:
 
 
 @functools.cache
-def _schema() -> TypeAdapter[Entry]:
-    return TypeAdapter(Entry)
+def _schema() -> TypeAdapter[CacheEntry]:
+    return TypeAdapter(CacheEntry)
 
 
 def _look_at(folder: Path, file: File, *, verify: bool) -> None:

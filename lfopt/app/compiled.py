@@ -20,10 +20,11 @@ from codegen.runtime import Compiled
 from codegen.source import CSource
 from codegen.target import target as instructions
 from lfopt.app.by_shape import CompiledByShape
-from lfopt.app.cache import Entry, cache_folder, kept, key_of
+from lfopt.app.cache import CacheEntry, cache_folder, kept, key_of
 from lfopt.app.cache_contents import size_limit, trim
 from lfopt.app.config import SearchConfig, find_hardware, load_hardware
-from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
+from lfopt.app.deadline import ReportProgress
+from lfopt.app.pipeline import Model, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.app.pytorch import CompiledModule, TorchModel
@@ -106,7 +107,7 @@ def compile_graph(
     hardware: Hardware = CPU,
     element: ElementName = "float32",
     label: str = "model",
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     tune: bool = False,
     verify: bool = False,
 ) -> tuple[Compiled, bool]:
@@ -135,7 +136,7 @@ def compile_graph(
         figures = {"groups": str(len(plan.groups)), "dram_bytes": str(plan.totals.dram_bytes * images)}
         return {"network": graph.name, "target": how, "name": source.name, "library": library.name, **figures}
 
-    def opened(folder: Path, entry: Entry) -> Compiled:
+    def opened(folder: Path, entry: CacheEntry) -> Compiled:
         library, figures = folder / entry.facts["library"], {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")}
         return Compiled(library, entry.facts["name"], folder / WEIGHTS, graph.labels, **figures)
 
@@ -250,7 +251,7 @@ def plan_for_cpu(
     graph: Graph,
     hardware: Hardware,
     target: Target = "native",
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     tuning: Tuning | None = None,
     element: ElementName = "float32",
 ) -> Plan:
@@ -273,7 +274,7 @@ class Tuning:
     target: str
     threads: int
     compiler: tuple[str, ...]
-    report: Report
+    report: ReportProgress
     element: ElementName = "float32"
 
 

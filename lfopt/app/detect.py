@@ -18,7 +18,7 @@ LEVEL = "2"
 HOLDS_DATA = ("Unified", "Data")
 
 
-class Cache(NamedTuple):
+class L2Cache(NamedTuple):
     """A cache that a core reaches."""
 
     folder: Path  # that describes it
@@ -42,7 +42,7 @@ def description(cpu: Path = CPU0, info: Path = CPUINFO) -> str:
     return "\n".join([*lines, *(f"{field:{width}}  # {source}" for field, source in fields.items())]) + "\n"
 
 
-def l2_cache(cpu: Path) -> Cache:
+def l2_cache(cpu: Path) -> L2Cache:
     """The L2 cache of one core, by the folder that /sys has for that CPU."""
     caches = [folder for folder in sorted((cpu / "cache").glob("index*")) if _is_l2(folder)]
     if not caches or (text := _read(caches[0] / "size")) is None:
@@ -51,7 +51,7 @@ def l2_cache(cpu: Path) -> Cache:
     size = parse_size(text, str(caches[0] / "size"))
     sharers = _cpus(caches[0] / "shared_cpu_list")
     threads = sharers & _cpus(cpu / "topology" / "thread_siblings_list")
-    return Cache(caches[0], size, max(len(sharers) // max(len(threads), 1), 1))
+    return L2Cache(caches[0], size, max(len(sharers) // max(len(threads), 1), 1))
 
 
 def model_name(info: Path) -> str:

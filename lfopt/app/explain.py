@@ -33,7 +33,7 @@ Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gap
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BufferUse:
     """Something that takes space in the buffer."""
 
     what: str  # a map, an operator with weights, or a constant
@@ -44,13 +44,13 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class BufferNeed:
     """What a group takes of the buffer, in the mode in which it runs; where it does not fit, in the one of the scheme that needs the least."""
 
     mode: Mode
     bytes: int  # F_beta; 0 where no buffer is large enough
     available: int  # beta
-    uses: tuple[Taken, ...]  # the largest first; they add up to `bytes`
+    uses: tuple[BufferUse, ...]  # the largest first; they add up to `bytes`
     enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
     never: str = ""  # why no buffer is large enough
     weights: int = 0  # bytes of weights, where they have a buffer of their own
@@ -66,7 +66,7 @@ class Need:
         return self.bytes - self.available + 1
 
 
-def need_of(costs: GroupCosts, mask: int) -> Need:
+def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
     """What takes how much of the buffer."""
     beta, price = costs.hardware.buffer_bytes, costs.price(mask)
     name, least = costs.least_need(mask)
@@ -74,13 +74,13 @@ def need_of(costs: GroupCosts, mask: int) -> Need:
         store, taken = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
         if taken <= store:
             tables, most = costs.groups.tables_of(mask), costs.hardware.parameter_tables
-            return Need(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
-        return Need(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
+            return BufferNeed(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
+        return BufferNeed(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
     if least == NEVER:
         if (weights := costs.least_weights(mask)) is not None:
             lacking = f"its weights take {weights[1]:,} B on chip at the least, and their buffer has {costs.hardware.weight_buffer_bytes:,}"
-            return Need(weights[0], 0, beta, (), 0, lacking, weights[1])
-        return Need(name, 0, beta, (), 0, costs.modes[name].never(mask))
+            return BufferNeed(weights[0], 0, beta, (), 0, lacking, weights[1])
+        return BufferNeed(name, 0, beta, (), 0, costs.modes[name].never(mask))
     mode, needed = (price.mode, price.buffer_bytes) if price is not None and costs.modes[price.mode].whole else (name, least)
     uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
     flow, weights = costs.dataflow, 0
@@ -88,11 +88,11 @@ def need_of(costs: GroupCosts, mask: int) -> Need:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
     uses_of_maps = [
-        Taken(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes
+        BufferUse(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes
     ]
     if gaps := needed - sum(use.bytes for use in uses_of_maps):
-        uses_of_maps.append(Taken("between maps", "gaps", 0, 0, gaps))
-    return Need(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
+        uses_of_maps.append(BufferUse("between maps", "gaps", 0, 0, gaps))
+    return BufferNeed(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
 
 
 def _role(flow: Dataflow, mask: int, m: int) -> Role:
@@ -252,7 +252,7 @@ class Explanation:
     """All that is known of one group."""
 
     group: int  # mask of operators
-    need: Need
+    need: BufferNeed
     cost: Cost | None  # as a search sees it; None: not legal
     alone_bytes: int  # DRAM bytes of its operators one by one
     whole_bytes: int  # DRAM bytes as one group, every tensor once

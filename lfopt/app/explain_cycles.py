@@ -26,7 +26,7 @@ CUTS = 3  # of a link, those of the fewest elements, that are looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class CyclesTaken:
     """A tensor that moves, or an operator."""
 
     name: str
@@ -53,8 +53,8 @@ class GroupCycles:
     computing: int  # cycles in which the compute engine works
     port: int  # in which the busier channel to DRAM does
     alone: int  # cycles of its operators one by one
-    tensors: tuple[Waited, ...]  # what costs the most first
-    operators: tuple[Waited, ...]
+    tensors: tuple[CyclesTaken, ...]  # what costs the most first
+    operators: tuple[CyclesTaken, ...]
     links: tuple[LinkCycles, ...]  # of those that were looked at in time; where a cut costs the least first
     links_left: int  # that were not
 
@@ -81,11 +81,11 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
     for times, step in counted_leaves(steps):
         busy[_key(step)] += times * accelerator.cycles(step)
 
-    def without(key: tuple[bool, str]) -> Waited:
+    def without(key: tuple[bool, str]) -> CyclesTaken:
         rest = accelerator.time(left_out(steps, lambda step: _key(step) == key), places, WALKED)
-        return Waited(key[1], busy[key], whole.total - rest.total)
+        return CyclesTaken(key[1], busy[key], whole.total - rest.total)
 
-    def costly(*, computes: bool) -> tuple[Waited, ...]:
+    def costly(*, computes: bool) -> tuple[CyclesTaken, ...]:
         return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda waited: -waited.cycles))
 
     looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)

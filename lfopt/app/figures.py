@@ -22,7 +22,7 @@ MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only 
 HARDLY = 1.02  # cycles over the least there can be, from which a way in the same bytes or more is not looked for
 
 
-class Written(NamedTuple):
+class ScheduledWay(NamedTuple):
     """A way in which a group may run, with its steps."""
 
     number: int  # among all ways of the group
@@ -139,15 +139,15 @@ class GroupFigures:
                 worth.append((number, figures))
         return worth
 
-    def _written(self, group: int) -> Iterator[Written]:
+    def _written(self, group: int) -> Iterator[ScheduledWay]:
         """The ways with their steps. Of those after the first, none of very many steps, and none once the time is over."""
         limit = first = Limit()
         for number, way in self._ways(group):
             dram, schedule = way.terms.dram, self._schedule(group, way, limit)
             if schedule is not None:
-                yield Written(number, dram.total, self.meter.computing(schedule[1]), partial(self.meter.figures, *schedule))
+                yield ScheduledWay(number, dram.total, self.meter.computing(schedule[1]), partial(self.meter.figures, *schedule))
             elif limit is first or isinstance(way.scheduled.make, str):
-                yield Written(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
+                yield ScheduledWay(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
             if self.late():
                 return
             limit = Limit(most=MOST_STEPS)

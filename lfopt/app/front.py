@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from hw_rtl.area import Area, estimate
 from lfopt.app.config import Config
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.app.files import path_of
 from lfopt.app.recompute import costs_of
@@ -35,11 +36,10 @@ from search.weighted import Weights
 CostName = Literal["bytes", "cycles", "energy", "buffer", "area"]
 COSTS: tuple[CostName, ...] = get_args(CostName)
 FIRST = Weights(1 << 48, 1, 0)  # bytes, then cycles
-Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Question:
+class FrontQuery:
     """What a front is asked of."""
 
     config: Config  # network, chip, scheme; of its search nothing is read
@@ -143,7 +143,7 @@ class Front:
         return f"Front({self.network}: {plural(len(self.efficient), 'plan')} on {plural(self.chips, 'chip')}; knees: {knees or 'none'})"
 
 
-def front_of(graph: Graph, question: Question, report: Report | None = None) -> Front:
+def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None = None) -> Front:
     """The front. Ctrl-C and the time limit leave what there is."""
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
@@ -170,11 +170,11 @@ def front_of(graph: Graph, question: Question, report: Report | None = None) -> 
     return _assembled(graph.name, question, points, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
 
 
-def _share(report: Report, name: str, k: int, count: int) -> Report:
+def _share(report: ReportProgress, name: str, k: int, count: int) -> ReportProgress:
     return lambda what, done: report(f"{name}: {what}", (k + min(done, 1.0)) / count)
 
 
-def _chips(graph: Graph, question: Question) -> Iterator[_Chip]:
+def _chips(graph: Graph, question: FrontQuery) -> Iterator[_Chip]:
     """Every buffer with every array. What does not depend on the buffer is shared."""
     for rows, columns in question.arrays:
         hardware = replace(question.config.hardware, mac_rows=rows, mac_columns=columns, buffer_bytes=max(question.buffers))
@@ -213,7 +213,7 @@ class _Chip:
         """Whether its time is over."""
         return self.deadline is not None and time.perf_counter() > self.deadline
 
-    def explore(self, question: Question, report: Report | None) -> bool:
+    def explore(self, question: FrontQuery, report: ReportProgress | None) -> bool:
         """Find its plans; whether that came to an end."""
         known = self.before.ways if self.before is not None else None
         told = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
@@ -231,7 +231,7 @@ class _Chip:
             self._sample(question, ways, report)
         return complete and not self.interrupted and not self.late()
 
-    def _corners(self, question: Question, ways: GroupFigures, start: Sequence[int]) -> bool:
+    def _corners(self, question: FrontQuery, ways: GroupFigures, start: Sequence[int]) -> bool:
         """The best plan of each objective, and corners between; whether all were looked for."""
 
         def run(model: CostModel, first: Sequence[int]) -> Result:
@@ -256,7 +256,7 @@ class _Chip:
                 self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else optimum.bound
         return not self.interrupted
 
-    def _sample(self, question: Question, ways: GroupFigures, report: Report | None) -> None:
+    def _sample(self, question: FrontQuery, ways: GroupFigures, report: ReportProgress | None) -> None:
         from search.nsga2 import evolve_figures  # noqa: PLC0415  (pymoo takes a second)
 
         def progress(done: int, total: int, best: int | None, bound: int) -> None:
@@ -276,7 +276,7 @@ class _Chip:
     def _left(self) -> float | None:
         return None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.1)
 
-    def points(self, question: Question) -> Iterator[Point]:
+    def points(self, question: FrontQuery) -> Iterator[Point]:
         """Its plans; of equal ones, that of an exact search."""
         every = [*self.exact, *(choice.figures for choice in self.sampled)]
         values: list[tuple[ObjectiveName, int]] = [
@@ -313,7 +313,7 @@ def _gap(corner: Supported) -> float:
 # -- all chips together --------------------------------------------------------------------------------------------------------------------
 
 
-def _assembled(name: str, question: Question, sampled: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
+def _assembled(name: str, question: FrontQuery, sampled: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
     costs = [tuple(point.cost(axis) for axis in question.minimise) for point in sampled]
     marked = [replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(costs), strict=True)]
     points = tuple(sorted(marked, key=lambda p: (p.mac_rows * p.mac_columns, p.mac_rows, p.buffer_bytes, p.dram_bytes, p.cycles, p.energy_pj)))
@@ -325,7 +325,7 @@ def _assembled(name: str, question: Question, sampled: list[Point], done: int, o
     return Front(name, config.hardware, config.scheme, question.minimise, points, advice, volume, alone, done, of, seconds, interrupted)
 
 
-def _advice(question: Question, points: Sequence[Point]) -> Iterator[Advice]:
+def _advice(question: FrontQuery, points: Sequence[Point]) -> Iterator[Advice]:
     """Which buffer to buy for each array, and which array for the largest buffer."""
     names: list[ObjectiveName] = [name for name in question.objectives if name in FIGURE]
     for _, some in groupby(points, key=lambda p: (p.mac_rows, p.mac_columns)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from lfopt.app.config import MAX_SECONDS, Config
-from lfopt.app.front import COSTS, CostName, Question
+from lfopt.app.front import COSTS, CostName, FrontQuery
 from lfopt.app.sizes import parse_size, size_option
 from lfopt.ir import UNLIMITED, InvalidConfig
 from lfopt.ir.names import one_line
@@ -39,7 +39,7 @@ def question(
     seed: int,
     time_limit: float | None,
     option: Callable[[str], str] = lambda name: name,
-) -> Question:
+) -> FrontQuery:
     """The question that options ask; `option`: what a message calls one. Raises InvalidConfig.
 
     Where `over` says nothing, buffers and objectives are varied, and MAC arrays if some are given.
@@ -67,7 +67,7 @@ def question(
             raise InvalidConfig(f"{option(name)}: found {value!r}; accepted: a whole number of at least {least}")
     if time_limit is not None and not (isinstance(time_limit, int | float) and 0 < time_limit < MAX_SECONDS):
         raise InvalidConfig(f"{option('time_limit')}: found {time_limit}; accepted: seconds above 0")
-    return Question(config, sizes, arrays or ((chip.mac_rows, chip.mac_columns),), wanted, costs, corners, budget, seed, time_limit)
+    return FrontQuery(config, sizes, arrays or ((chip.mac_rows, chip.mac_columns),), wanted, costs, corners, budget, seed, time_limit)
 
 
 def _listed(given: Listed[T], place: str, what: str) -> list[T | str]:

@@ -27,7 +27,7 @@ def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result
     """
     hardware, deadline = costs.hardware, None if time_limit is None else time.perf_counter() + time_limit
     try:
-        search = _Search(costs, searched, make(searched).plan, make, deadline, {searched.groups})
+        search = _SecondLevelSearch(costs, searched, make(searched).plan, make, deadline, {searched.groups})
     except KeyboardInterrupt:
         return replace(searched, interrupted=True)
     try:
@@ -83,7 +83,7 @@ def planned_with_second_level(costs: GroupCosts, searched: Result, time_limit: f
 
 
 @dataclass
-class _Search:
+class _SecondLevelSearch:
     """The best groups so far."""
 
     costs: GroupCosts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from lfopt.app.config import Config
-from lfopt.app.deadline import Deadline
+from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
@@ -21,11 +21,9 @@ from search.weighted import Weighted
 NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
 WAYS = 0.1  # share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large maps
 
-Report = Callable[[str, float], None]
-
 
 @dataclass(frozen=True)
-class Judged:
+class ObjectiveResult:
     """A plan as its objective sees it."""
 
     figures: Figures | None  # by the model, of its groups one after the other; None where nothing but bytes was asked for, and after Ctrl-C
@@ -33,7 +31,7 @@ class Judged:
     result: Result
 
 
-def settle(costs: GroupCosts, config: Config, fewest: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
+def settle(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
     Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
@@ -46,7 +44,7 @@ def settle(costs: GroupCosts, config: Config, fewest: Result, report: Report | N
     ways = _figures(costs, deadline.clock("cycles", 1 if how.slack else WAYS), report, energy=False, extra=slack, rows=rows)
     if how.slack:
         wanted = Objective("cycles", Caps(dram_bytes=fewest.dram_bytes + slack))
-        return Judged(None, 0, _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)))
+        return ObjectiveResult(None, 0, _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)))
     least: dict[int, int] = {}  # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
     for group in takewhile(lambda _: not ways.late(), fewest.groups):
         if ways.has_choice(group) and not ways.late():
@@ -56,10 +54,10 @@ def settle(costs: GroupCosts, config: Config, fewest: Result, report: Report | N
     choice = Choice(total(ways, groups, chosen), groups, chosen)
     choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
     _take(ways, choice)
-    return Judged(None, 0, replace(fewest, dram_bytes=costs.dram_bytes(fewest.groups)))
+    return ObjectiveResult(None, 0, replace(fewest, dram_bytes=costs.dram_bytes(fewest.groups)))
 
 
-def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
+def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
     """The plan of least value below the caps, as far as exact search over weighted sums finds it. `fewest`: that of the fewest bytes.
 
     Raises InvalidConfig where no plan was found below the caps.
@@ -81,7 +79,7 @@ def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: Report |
             if cap is not None and figure > cap
         )
         raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {said}; accepted: larger caps, more buffer, or scheme all")
-    return Judged(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
+    return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
 
 
 def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: Found) -> Result:
@@ -114,7 +112,7 @@ def _hopes(ways: GroupFigures) -> Hopes:
 
 
 def _figures(
-    costs: GroupCosts, late: Callable[[], bool], report: Report | None, *, rows: bool, energy: bool, extra: int | None = None
+    costs: GroupCosts, late: Callable[[], bool], report: ReportProgress | None, *, rows: bool, energy: bool, extra: int | None = None
 ) -> GroupFigures:
     told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
     return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=late)

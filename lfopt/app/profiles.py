@@ -18,7 +18,7 @@ from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import cache_folder, locked, note, own_folder, remove
-from lfopt.app.cache_contents import Item
+from lfopt.app.cache_contents import CacheItem
 from lfopt.app.plans import make_draft
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import drawn
@@ -95,10 +95,10 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
                 connection.execute(line)
             yield connection
     except sqlite3.Error as error:
-        raise _Refused(path, error) from None
+        raise _DatabaseError(path, error) from None
 
 
-class _Refused(InvalidConfig):
+class _DatabaseError(InvalidConfig):
     """What SQLite says."""
 
     def __init__(self, path: Path, error: sqlite3.Error) -> None:
@@ -118,21 +118,21 @@ def damage(path: Path) -> str:
     try:
         with _database(path) as database:
             said = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
-    except _Refused as refused:
+    except _DatabaseError as refused:
         if not refused.reason:
             raise
         return refused.reason
     return "" if said == "ok" else said
 
 
-def databases() -> list[Item]:
+def databases() -> list[CacheItem]:
     """The database as something that lies in the cache, and one that was set aside."""
     path = cache_folder() / DATABASE
-    items: list[Item] = []
+    items: list[CacheItem] = []
     for file, others in ((path, _journals(path)), (path.with_name(f"{path.name}{ASIDE}"), ())):
         if os.path.lexists(file) and not file.is_symlink():
             reason = damage(file) if file == path else "set aside"
-            items.append(Item(file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)))
+            items.append(CacheItem(file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)))
     return items
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from lfopt.app.config import Config
-from lfopt.app.deadline import LEAST_SECONDS
+from lfopt.app.deadline import LEAST_SECONDS, ReportProgress
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
@@ -22,8 +21,6 @@ from search.options import SearchOptions
 from search.result import Result, unfused
 
 PLAIN = 0.25  # share of the time after which the network is not planned with nothing in flight as well: its bounds take long, and nothing ends them
-
-Report = Callable[[str, float], None]
 
 
 class Recomputed(NamedTuple):
@@ -48,7 +45,7 @@ def may_copy(config: Config) -> bool:
     return SCHEMES[config.scheme].copies and config.max_recompute > 1 and config.search.method == "exact" and config.search.wanted == Objective()
 
 
-def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:
+def recompute(config: Config, original: Graph, report: ReportProgress | None = None) -> Recomputed:
     """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
 
     The network is also planned with nothing in flight, in one pass, if there is much time left: where that moves less, which is rare, it is what is

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.ir import Graph, Hardware
 from lfopt.ir.names import printable
 
@@ -119,7 +119,7 @@ def note(graph: Graph) -> None:
 
 
 @contextmanager
-def progress_line() -> Iterator[Report]:
+def progress_line() -> Iterator[ReportProgress]:
     """A line on stderr that says what is going on; nothing where stderr is not a terminal, nor with --quiet. With --verbose, a line a stage."""
     if err.verbose:
         yield _lines()
@@ -134,7 +134,7 @@ def progress_line() -> Iterator[Report]:
         yield report
 
 
-def _lines() -> Report:
+def _lines() -> ReportProgress:
     """Says what is new: numbers that count on are not."""
     start, last = time.perf_counter(), ""
 

@@ -32,7 +32,7 @@ RENAMED: dict[str, dict[str, str]] = {  # command: old name -> new one; empty: i
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandLine:
     """A command line as commands take it."""
 
     tokens: tuple[str, ...]
@@ -42,11 +42,11 @@ class Said:
     notes: tuple[str, ...] = ()  # of names that are old
 
 
-def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Said:
+def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> CommandLine:
     """What a command line says. `takes`: whether a command has all it needs in such words.
 
     >>> read(["simulate", "--plan", "runs/x", "-q", "--json"], lambda tokens: True)
-    Said(tokens=('simulate', 'runs/x'), quiet=True, verbose=False, json='-', notes=('--plan is an old name: give PLAN by position',))
+    CommandLine(tokens=('simulate', 'runs/x'), quiet=True, verbose=False, json='-', notes=('--plan is an old name: give PLAN by position',))
     """
     end = tokens.index("--") if "--" in tokens else len(tokens)
     words, rest = list(tokens[:end]), tokens[end:]
@@ -68,7 +68,7 @@ def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Said:
             kept.append(value)
     before, target = _without_target(_spread_shapes(kept), lambda some: takes([*some, *rest]))
     quiet, verbose = (any(word in names for word in words) for names in (QUIET, VERBOSE))
-    return Said((*before, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
+    return CommandLine((*before, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
 
 
 def _spread_shapes(words: Sequence[str]) -> list[str]:

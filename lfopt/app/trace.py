@@ -58,7 +58,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Trace:
+class EventTrace:
     """Events of processes (the model, the hardware) under one clock."""
 
     clock: Clock
@@ -102,7 +102,7 @@ class LeftOut(NamedTuple):
         return f"commands of {'group' if len(self.groups) == 1 else 'groups'} {named}: {self.why}"
 
 
-def write_trace(path: Path, trace: Trace, left: Sequence[LeftOut]) -> None:
+def write_trace(path: Path, trace: EventTrace, left: Sequence[LeftOut]) -> None:
     """Write it, and say on stderr where, and what it lacks."""
     write_text(path_of(path, "--trace"), trace.text())
     err.print(f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev", soft_wrap=True)
@@ -110,14 +110,14 @@ def write_trace(path: Path, trace: Trace, left: Sequence[LeftOut]) -> None:
         err.print(f"note: left out: {shown(line)}", style="yellow", soft_wrap=True)
 
 
-def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
+def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[EventTrace, list[LeftOut]]:
     """What the cycle model says of a plan, or of one of its groups, and what is left out of it.
 
     Groups overlap as the model has it: a bar begins where the one before it ends. Where it does not know all of their commands, or shows one group
     alone, each begins on an idle chip. Inside the bars there are up to `most` events: those of the groups that run first.
     """
     hardware = plan.hardware
-    trace = Trace(Clock(hardware.clock_hz))
+    trace = EventTrace(Clock(hardware.clock_hz))
     trace.said = {"model": report.model, "from": "cycle model of lfopt", "clock_hz": hardware.clock_hz, "buffer_bytes": hardware.buffer_bytes}
     trace.said["time"] = "ts and dur are microseconds: cycles / clock_hz"
     trace.process(MODEL, f"{report.model}, model", TRACKS)
@@ -143,7 +143,7 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     return trace, drawing.finish()
 
 
-def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
+def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[EventTrace, list[LeftOut]]:
     """What the accelerator did with a plan, below what the cycle model says of it; and what is left out.
 
     The program has commands in the order in which steps were encoded, queue by queue: so they have names. A command is shown from the end of the one
@@ -202,7 +202,7 @@ def _untimed(figures: GroupReport) -> str:
 class _Drawing:
     """A plan's groups as they go into one process of a trace."""
 
-    def __init__(self, trace: Trace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
+    def __init__(self, trace: EventTrace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
         self.trace, self.pid, self.flow, self.hardware, self.room = trace, pid, flow, hardware, most
         self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
         self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}  # of the bytes in use, by cycle

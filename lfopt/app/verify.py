@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 from lfopt.app.config import GuidanceName, SearchConfig
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import read_plan, sha256
-from lfopt.app.pipeline import Report, run_search
+from lfopt.app.pipeline import run_search
 from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
@@ -69,7 +70,7 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
     return verification.plan, verification.graph
 
 
-def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
+def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress) -> tuple[str, tuple[str, ...]]:
     """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
     space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
     costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph))

@@ -24,7 +24,7 @@ from lfopt.app.commands.search import search
 from lfopt.app.commands.simulate import simulate as simulate_command
 from lfopt.app.commands.sweep import sweep
 from lfopt.app.config import Config, SearchConfig
-from lfopt.app.pipeline import Outcome, find_plan, write_outcome
+from lfopt.app.pipeline import JobOutcome, find_plan, write_outcome
 from lfopt.app.sizes import bytes_text, format_size, parse_size, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, line_count, step_count
@@ -38,7 +38,7 @@ SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 
 
 @cache
-def outcome_of(scheme: str = "auto", buffer_bytes: int = 8192) -> Outcome:
+def outcome_of(scheme: str = "auto", buffer_bytes: int = 8192) -> JobOutcome:
     """A small network on a chip where groups of several modes run, some of them tiled."""
     return find_plan(job(scheme, buffer_bytes))
 

@@ -11,13 +11,13 @@ from typing import Any
 from lfopt.app.answers.table import ANSWERS, name_of
 from lfopt.app.files import write_text
 from lfopt.app.screen import begin, out, shown, write
-from lfopt.app.tokens import STDOUT, Said
+from lfopt.app.tokens import STDOUT, CommandLine
 from lfopt.ir import InvalidConfig
 
 _asked: dict[str, str] = {}  # of this run of the command line: "json" -> where it is to go
 
 
-def expect(said: Said) -> None:
+def expect(said: CommandLine) -> None:
     """Begin a run of the command line: where its answer goes. Raises InvalidConfig for a command that has none, or a file that cannot be."""
     _asked.clear()
     begin(quiet=said.quiet, verbose=said.verbose, json=said.json == STDOUT)

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from lfopt.app.batch.engine import Failure
+from lfopt.app.batch.engine import JobFailure
 from lfopt.app.batch.jobs import BatchJob
 from lfopt.app.batch.networks import network
 from lfopt.app.pipeline import find_plan, steps_of
@@ -106,7 +106,7 @@ def compute(job: BatchJob) -> JobResult:
     )
 
 
-def failed(failure: Failure) -> JobResult:
+def failed(failure: JobFailure) -> JobResult:
     """The row of a job that gave nothing."""
     return replace(blank(), error=failure.message)
 

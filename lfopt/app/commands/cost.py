@@ -15,7 +15,7 @@ from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, ch
 from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.overlap import overlapped
-from lfopt.app.partitions import Judged, judge, read_groups
+from lfopt.app.partitions import PricedPartition, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
 from lfopt.app.screen import note, out, shown, speed
@@ -107,7 +107,7 @@ def cost(
     return WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
-def _answer(priced: Judged, report: Report | None) -> CostAnswer:
+def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:
     groups = tuple(_priced(names, price) for names, price in zip(priced.groups, priced.prices, strict=True))
     said = CostAnswer(not priced.illegal, priced.illegal, groups, priced.costs.hardware.assumed)
     if report is None:
@@ -129,7 +129,7 @@ def _priced(names: tuple[str, ...], price: Cost | DoesNotFit | None) -> PricedAn
     return PricedAnswer(names, does_not_fit=None if price is None else MisfitAnswer(price.needed, price.available, price.store))
 
 
-def _print(name: str, priced: Judged, report: Report | None, top: int) -> None:
+def _print(name: str, priced: PricedPartition, report: Report | None, top: int) -> None:
     hardware = priced.costs.hardware
     alone = f", {plural(priced.left_out, 'operator')} alone that the file does not name" if priced.left_out else ""
     out.print(f"[bold]{escape(name)}[/]: {plural(len(priced.groups), 'group')}{alone}; {memories(hardware)}, scheme {priced.costs.scheme}\n")

@@ -35,8 +35,9 @@ from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
 from lfopt.app.answers.networks import DatasetAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.batch.engine import Workers, needed, processes, values
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text, write_with
-from lfopt.app.pipeline import ZOO, Report, load_network
+from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.screen import err, out, progress_line, spread
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -105,7 +106,7 @@ def dataset(
     schemes = IN_PAPER if scheme == "both" else (scheme,)
     with progress_line() as report:
         candidates = _networks(_sources(models, drawn, whole_zoo=zoo), report)
-        job = _Job(out_dir, groups, seed, tuple(network for network, _ in candidates), _command(models, groups, drawn, seed, whole_zoo=zoo))
+        job = _Labelling(out_dir, groups, seed, tuple(network for network, _ in candidates), _command(models, groups, drawn, seed, whole_zoo=zoo))
         job.start()
         for name in schemes:
             kept = [network for network, gates in candidates if name != "brr" or not gates]
@@ -173,7 +174,7 @@ def _sources(models: Iterable[str], drawn: int, *, whole_zoo: bool) -> list[str]
     return list(dict.fromkeys(sources))
 
 
-def _networks(sources: Sequence[str], report: Report) -> list[tuple[NetworkSource, bool]]:
+def _networks(sources: Sequence[str], report: ReportProgress) -> list[tuple[NetworkSource, bool]]:
     """(network, whether it has squeeze-and-excite gates) per source; files of equal content count once."""
     networks: dict[tuple[str, str | None], tuple[NetworkSource, bool]] = {}
     for k, source in enumerate(sources):
@@ -195,7 +196,7 @@ def _labelled_shard(request: ShardRequest) -> Shard:
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Labelling:
     """A data set that is being made."""
 
     folder: Path
@@ -226,7 +227,7 @@ class _Job:
                 shown = f"found {there}, asked for {value}" if isinstance(value, int) else "they are not the same"
                 raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
 
-    def run(self, scheme: LabelScheme, networks: Sequence[NetworkSource], left_out: Sequence[str], report: Report, workers: Workers) -> None:
+    def run(self, scheme: LabelScheme, networks: Sequence[NetworkSource], left_out: Sequence[str], report: ReportProgress, workers: Workers) -> None:
         """Make what is not yet there of one scheme, and list all of it in the manifest."""
         counts = quotas([(network.family, network.operators) for network in networks], self.groups)
         requests = [self._request(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.app.explain_cycles import GroupCycles, Waited
+from lfopt.app.explain_cycles import CyclesTaken, GroupCycles
 from lfopt.app.screen import out, spread
 
 
@@ -23,7 +23,7 @@ def print_cycles(group: GroupCycles, top: int) -> None:
         _print_links(group, top)
 
 
-def _waited(what: str, rows: Sequence[Waited], top: int, whole: int) -> object:
+def _waited(what: str, rows: Sequence[CyclesTaken], top: int, whole: int) -> object:
     shown = [(row.name, f"{row.busy:,}", f"{row.cycles:,}", _share(row.cycles, whole)) for row in rows[:top]]
     if rest := rows[top:]:
         shown.append((f"{len(rest)} other{'s' * (len(rest) > 1)}", f"{sum(row.busy for row in rest):,}", "", ""))

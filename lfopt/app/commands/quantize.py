@@ -16,7 +16,8 @@ from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.networks import LayerAccuracy, OutputAccuracy, QuantizeAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import InputShapes
-from lfopt.app.pipeline import Report, load_network
+from lfopt.app.deadline import ReportProgress
+from lfopt.app.pipeline import load_network
 from lfopt.app.quantization.accuracy import Accuracy, OutputNoise, accuracy
 from lfopt.app.quantization.calibration import DEFAULT, PERCENTILE, Method, distributions, ranges
 from lfopt.app.quantization.runtime import QuantizedForm, onnxruntime, quantised, without_identities
@@ -140,7 +141,7 @@ def quantize(
 
 
 def _measured(
-    runtime: Any, graph: Graph, quantized_graph: Graph, samples: Samples, label: str, report: Report, *, each_alone: bool
+    runtime: Any, graph: Graph, quantized_graph: Graph, samples: Samples, label: str, report: ReportProgress, *, each_alone: bool
 ) -> Accuracy | None:
     """The accuracy of the quantised network; None without samples."""
     if not samples:

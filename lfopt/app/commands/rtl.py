@@ -17,7 +17,7 @@ from lfopt.app.answers.programs import RtlAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, write_outputs
 from lfopt.app.commands.options import dice
-from lfopt.app.pipeline import Report as Progress
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
@@ -114,7 +114,7 @@ def isa() -> None:
     out.print(document.page(), markup=False, soft_wrap=True)
 
 
-def _passed(progress: Progress, cycles: int, passed: int) -> None:
+def _passed(progress: ReportProgress, cycles: int, passed: int) -> None:
     progress("running", min(passed / cycles, 1.0))
 
 

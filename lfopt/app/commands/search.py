@@ -18,7 +18,7 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
+from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
@@ -196,7 +196,7 @@ def search(
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
-def _answer(outcome: Outcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool) -> SearchAnswer:
+def _answer(outcome: JobOutcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool) -> SearchAnswer:
     judged = outcome.judged
     methods = (
         MethodAnswer(
@@ -240,7 +240,7 @@ def _share(text: str) -> float:
         raise InvalidConfig(f"--slack: found {text!r}; accepted: a share such as 0.1% or 0.001") from None
 
 
-def _print_model(plan: Plan, outcome: Outcome, report: Report) -> None:
+def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
     """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy, and how good these are."""
     out.print()
     if SCHEMES[plan.scheme].copies:
@@ -259,7 +259,7 @@ def _print_model(plan: Plan, outcome: Outcome, report: Report) -> None:
         out.print(f"[dim]{outcome.wanted.name}, of groups one after the other: {proven}[/]", soft_wrap=True)
 
 
-def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
+def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:
     """Say what an interrupt or a limit cost."""
     left_out = Counter(group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten)
     for why, count in left_out.items():
@@ -287,7 +287,7 @@ def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer
     return job if element_bytes is None else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: JobOutcome) -> None:
     plan, flow = outcome.plan, outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
     out.print(f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} GMACs")
@@ -314,7 +314,7 @@ def _space(plan: Plan) -> str:
     return f"scheme {plan.scheme}{again}, traffic {plan.traffic}, epilogue {'on' if plan.epilogue else 'off'}"
 
 
-def _totals(outcome: Outcome) -> Table:
+def _totals(outcome: JobOutcome) -> Table:
     totals, plan = outcome.plan.totals, outcome.plan
     rows = table("", "DRAM bytes", "MiB", "x bound", "")
     star = "*" if plan.traffic == "tiled" else ""
@@ -340,7 +340,7 @@ def _totals(outcome: Outcome) -> Table:
     return rows
 
 
-def _groups(outcome: Outcome) -> RenderableType:
+def _groups(outcome: JobOutcome) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]

@@ -16,8 +16,8 @@ from explainers.scheme_rule import LabelScheme
 from lfopt.app.answers.networks import TrainAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text
-from lfopt.app.pipeline import Report
 from lfopt.app.screen import err, out, progress_line, shown, spread
 from lfopt.ir import InvalidConfig
 
@@ -100,7 +100,7 @@ def train(
     for name in get_args(LabelScheme) if everything else (scheme,):
         data = torch.Dataset.read(dataset, name, dataflow)
         with progress_line() as report:
-            job = _Job(torch, data, settings, seeds, files, report)
+            job = _Training(torch, data, settings, seeds, files, report)
             job.predictor(split, families=everything)
             if explainers or everything:
                 job.explainers(samples)
@@ -172,10 +172,10 @@ class _Files:
             write_text(self.log, text.getvalue())
 
 
-class _Job:
+class _Training:
     """What is trained from one scheme of a data set."""
 
-    def __init__(self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: Report) -> None:
+    def __init__(self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: ReportProgress) -> None:
         self.torch, self.data, self.settings, self.seeds, self.files, self.report = torch, data, settings, seeds, files, report
         self.material: Any = None
         self.lines: list[Any] = []  # to print when the progress line is gone

@@ -25,7 +25,7 @@ from lfopt.app.compiled import CPU, Target, check_options, chip_of, compile_grap
 from lfopt.app.pipeline import load_network
 from lfopt.app.pytorch import EagerFallback
 from lfopt.app.pytorch.export import BOUND, captured, check_installed
-from lfopt.app.pytorch.program import Program, Weights
+from lfopt.app.pytorch.program import CapturedWeights, Program
 from lfopt.app.pytorch.tensors import type_of
 from lfopt.ir import Hardware, InvalidConfig, LfoptError, UnsupportedModel
 from lfopt.ir.names import one_line
@@ -123,14 +123,14 @@ class Region:
                 if self._programs_compiled == PROGRAMS:
                     raise UnsupportedModel(f"it was compiled {PROGRAMS} times, for other shapes, numbers or weights")
                 self._programs_compiled += 1
-                self._programs[key] = self._compiled(args, Weights(held))
+                self._programs[key] = self._compiled(args, CapturedWeights(held))
             except LfoptError as error:
                 self._eager = True
                 say(one_line(str(error).removeprefix(f"{LABEL}: ")))
                 return None
             return self._programs[key]
 
-    def _compiled(self, args: Sequence[Any], weights: Weights) -> Program:
+    def _compiled(self, args: Sequence[Any], weights: CapturedWeights) -> Program:
         constants = {k: arg for k, (arg, constant) in enumerate(zip(args, self._constant, strict=True)) if constant or not isinstance(arg, Tensor)}
         with torch.inference_mode(mode=False), torch.no_grad():
             module = with_constants(self.module, constants)

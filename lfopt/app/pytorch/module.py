@@ -16,7 +16,7 @@ from codegen.arrays import Inputs
 from codegen.runtime import Compiled
 from lfopt.app.pytorch import CompiledModule
 from lfopt.app.pytorch.export import captured, check_installed
-from lfopt.app.pytorch.program import Program, Weights
+from lfopt.app.pytorch.program import CapturedWeights, Program
 from lfopt.app.pytorch.tensors import as_array, type_of
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import one_line, plural
@@ -69,10 +69,10 @@ class CompiledByCall(CompiledModule):
         with self._lock:
             entry = self._programs.get(key)
             if entry is None or not entry[0].weights.unchanged(held):
-                entry = self._programs[key] = self._compiled(leaves, form, Weights(held))
+                entry = self._programs[key] = self._compiled(leaves, form, CapturedWeights(held))
             return entry
 
-    def _compiled(self, leaves: list[Any], form: pytree.TreeSpec, weights: Weights) -> tuple[Program, pytree.TreeSpec]:
+    def _compiled(self, leaves: list[Any], form: pytree.TreeSpec, weights: CapturedWeights) -> tuple[Program, pytree.TreeSpec]:
         examples = [_example(leaf) if isinstance(leaf, Tensor | np.ndarray | np.generic) else leaf for leaf in leaves]
         args, kwargs = pytree.tree_unflatten(examples, form)
         program = captured(self.module, args, kwargs, self.name)

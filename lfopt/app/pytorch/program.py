@@ -18,7 +18,7 @@ from lfopt.ir import UnsupportedModel
 UNCOUNTED = -1  # version of a tensor that was made in inference mode: PyTorch does not count what is written into it
 
 
-class Weights:
+class CapturedWeights:
     """Tensors that became constants, and how they were then. What is written through `.data` or NumPy is not noticed, nor is it by autograd."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
@@ -41,12 +41,12 @@ class Program:
     """Generated code for one program; its weights as they were."""
 
     compiled: Compiled
-    weights: Weights
+    weights: CapturedWeights
     order: tuple[int, ...]  # for each input of the code, which of the call's tensors it is
     results: tuple[str | None, ...]  # outputs by name
 
     @classmethod
-    def of(cls, program: ExportedProgram, weights: Weights, label: str, make: Callable[[ModelProto], Compiled]) -> Program:
+    def of(cls, program: ExportedProgram, weights: CapturedWeights, label: str, make: Callable[[ModelProto], Compiled]) -> Program:
         """A program, compiled. Raises UnsupportedModel where ONNX has its ends in other types, and whatever `make` raises."""
         export = exported(program, label)
         compiled = make(export.proto)

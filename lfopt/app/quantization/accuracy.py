@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lfopt.app.arrays import real
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.quantization.alone import alone
 from lfopt.app.quantization.layers import Beside, LayerNoise, Ratio
 from lfopt.app.quantization.runtime import Maps
@@ -75,7 +75,7 @@ class Accuracy:
 
 
 def accuracy(
-    runtime: Any, floats: Graph, quantized_graph: Graph, samples: Samples, label: str, report: Report, *, each_alone: bool = False
+    runtime: Any, floats: Graph, quantized_graph: Graph, samples: Samples, label: str, report: ReportProgress, *, each_alone: bool = False
 ) -> Accuracy:
     """Of `quantized_graph`, made of `floats`, over samples; `each_alone`: also of the outputs for each layer, on the first sample.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.quantization.layers import Beside, Ratio
 from lfopt.app.quantization.runtime import Maps
 from lfopt.app.quantization.samples import Sample
@@ -21,7 +21,7 @@ from lfopt.ir import Graph, Operator, Tensor
 NONE = -1  # no layer is rounded
 
 
-def alone(runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: Report) -> dict[str, float]:
+def alone(runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: ReportProgress) -> dict[str, float]:
     """Decibels of the output that has least, by map of the layer that alone is quantised, on one sample. Raises UnsupportedModel."""
     switched = _Switched(floats, beside)
     maps = Maps(runtime, switched.graph, switched.graph.outputs, label)

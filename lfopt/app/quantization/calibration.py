@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.quantization.runtime import Maps, Range
 from lfopt.app.quantization.samples import Samples
 from lfopt.ir import Graph, InvalidConfig
@@ -82,7 +82,7 @@ class Distribution:
             self.limit *= 2
 
 
-def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: Report) -> dict[str, Distribution]:
+def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: ReportProgress) -> dict[str, Distribution]:
     """Distributions of the float maps by name, over the samples; not `count`: least and greatest elements alone.
 
     Softmax is left out: what it makes lies between 0 and 1, whatever the samples say.

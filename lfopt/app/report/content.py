@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from lfopt.app.report.colours import colours
-from lfopt.app.report.cuts import Cut
+from lfopt.app.report.cuts import GroupBoundary
 from lfopt.app.report.heat import operator_bytes, operator_cycles
 from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.stages import marks, stages
-from lfopt.app.report.sweep import Stair
+from lfopt.app.report.sweep import SweepPoint
 from lfopt.app.steps import corners
 from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ir.origins import scope_of
@@ -33,8 +33,8 @@ def content(
     costs: GroupCosts,
     masks: tuple[int, ...],
     report: Report,
-    cuts: Sequence[Cut],
-    stairs: Sequence[Stair],
+    cuts: Sequence[GroupBoundary],
+    stairs: Sequence[SweepPoint],
     front: Sequence[tuple[int, int]],
     pictures: Sequence[Data] = (),
 ) -> Data:
@@ -73,7 +73,7 @@ def _limit(size: int) -> int | None:
     return None if size == UNLIMITED else size
 
 
-def _steps(stairs: Sequence[Stair], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
+def _steps(stairs: Sequence[SweepPoint], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
     """Corners of staircases over buffer size: the best plans found, the bound where it falls with the buffer, what is between, the search's front."""
     end = stairs[-1].buffer_bytes
     plans = [(s.since_bytes, s.dram_bytes) for s in stairs]
@@ -283,7 +283,7 @@ def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
 # -- cuts ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _cut(cut: Cut, costs: GroupCosts, flow: Dataflow) -> Data:
+def _cut(cut: GroupBoundary, costs: GroupCosts, flow: Dataflow) -> Data:
     maps = [costs.dataflow.maps[m] for m in cut.maps]
     sizes = [costs.hardware.dram_bytes(tensor) for tensor in maps]
     drawn = [flow.map_index[tensor.name] for tensor in maps]

@@ -10,7 +10,7 @@ import numpy as np
 
 from explainers.graph import links
 from lfopt.app.explain import Blame, Explainers, blame, repair
-from lfopt.app.report.cuts import Cut
+from lfopt.app.report.cuts import GroupBoundary
 from lfopt.app.report.layout import draw
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
@@ -23,7 +23,7 @@ PICTURED = ("overflows", "never")  # verdicts
 Data = dict[str, Any]
 
 
-def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[Cut], by: Explainers, *, optimal: bool, seconds: float) -> list[Data]:
+def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[GroupBoundary], by: Explainers, *, optimal: bool, seconds: float) -> list[Data]:
     """A picture for each pair of groups that does not fit as one; those that would save the most bytes first, as many as there is time for.
 
     Where the plan is optimal, it cuts each pair best: a better cut of a pair would make a better plan.

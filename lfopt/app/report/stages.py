@@ -16,7 +16,7 @@ FEW = 8  # stages: of fewer, the largest is divided
 LARGE = 0.3  # of all operators: a stage with more is looked into
 
 
-class Mark(NamedTuple):
+class StageMark(NamedTuple):
     """A stage above one line of a drawing."""
 
     name: str
@@ -68,15 +68,15 @@ def _by_resolution(flow: Dataflow) -> list[str]:
     return sizes if 1 < sum(1 for _ in groupby(sizes)) <= MOST else [""] * len(sizes)
 
 
-def marks(drawing: Drawing, first: int, names: Sequence[str]) -> list[Mark]:
+def marks(drawing: Drawing, first: int, names: Sequence[str]) -> list[StageMark]:
     """Stages above the lines of a drawing: per column the stage of most of its operators. `first` is the node of the first operator."""
     columns: dict[tuple[int, int], Counter[str]] = {}
     for (x, y), name in zip(drawing.nodes[first:], names, strict=False):
         line = next(k for k, (top, bottom) in enumerate(drawing.lines) if top <= y <= bottom)
         columns.setdefault((line, x), Counter())[name] += 1
-    stages: list[Mark] = []
+    stages: list[StageMark] = []
     for (line, name), run in groupby(sorted(columns), key=lambda at: (at[0], columns[at].most_common(1)[0][0])):
         xs = [x for _, x in run]
         if name:
-            stages.append(Mark(name, xs[0] - WIDTH // 2, xs[-1] + WIDTH // 2, drawing.lines[line][0]))
+            stages.append(StageMark(name, xs[0] - WIDTH // 2, xs[-1] + WIDTH // 2, drawing.lines[line][0]))
     return stages

@@ -9,10 +9,10 @@ from typing import Any
 
 from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.report.content import content
-from lfopt.app.report.cuts import Cut, cuts
-from lfopt.app.report.page import Figure, Summary, render
+from lfopt.app.report.cuts import GroupBoundary, cuts
+from lfopt.app.report.page import Figure, PageSummary, render
 from lfopt.app.report.pictures import PICTURED, pictures
-from lfopt.app.report.sweep import Stair, own_stair, sweep
+from lfopt.app.report.sweep import SweepPoint, own_stair, sweep
 from lfopt.app.screen import mib, speed
 from lfopt.app.sizes import format_size, second_level
 from lfopt.ir import Graph, Plan, Report, SearchRecord
@@ -38,7 +38,7 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: flo
 
 
 def _pictures(
-    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], grown: Sequence[Cut], seconds: float, names: tuple[ExplainerName, ...]
+    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], grown: Sequence[GroupBoundary], seconds: float, names: tuple[ExplainerName, ...]
 ) -> list[dict[str, Any]]:
     if not seconds or not any(cut.verdict in PICTURED for cut in grown):
         return []
@@ -46,12 +46,14 @@ def _pictures(
     return pictures(costs, masks, grown, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
 
 
-def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], grown: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
+def _summary(
+    plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[SweepPoint], grown: Sequence[GroupBoundary], drawn: int, sweep_seconds: float
+) -> PageSummary:
     hardware = plan.hardware
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
     epilogue = "on" if plan.epilogue else "off"
-    return Summary(
+    return PageSummary(
         name=plan.model.name,
         facts=(
             *chip,
@@ -90,7 +92,7 @@ def _origin(search: SearchRecord) -> str:
     return f"plan found by the {search.method} search{seed}: {evaluated}{search.seconds:,.2f} s"
 
 
-def _grown_note(grown: Sequence[Cut], drawn: int) -> str:
+def _grown_note(grown: Sequence[GroupBoundary], drawn: int) -> str:
     """Which pictures there are; nothing where there are none."""
     pairs = sum(cut.verdict in PICTURED for cut in grown)
     if not drawn:
@@ -161,7 +163,7 @@ def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
     return (f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).", *graph.notes)
 
 
-def _sweep_note(plan: Plan, stairs: Sequence[Stair], seconds: float) -> str:
+def _sweep_note(plan: Plan, stairs: Sequence[SweepPoint], seconds: float) -> str:
     proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
     if plan.hardware.l2_bytes:
         return "The plan's own buffer alone: plans for others would be found without the second level."
