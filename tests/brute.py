@@ -19,7 +19,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.modes.tiled import Tiled
 from lfopt.planning.resident import Resident
 from lfopt.planning.sliced import SlicedGroups
-from simulator.recount import Network, count, not_an_epilogue
+from simulator.recount import RecountNetwork, count, not_an_epilogue
 from simulator.recount.groups import table_count, weight_bytes
 
 
@@ -27,7 +27,7 @@ class Oracle:
     """A graph's operators as networkx sees them."""
 
     def __init__(self, graph: Graph) -> None:
-        self.net = Network(graph)
+        self.net = RecountNetwork(graph)
         self.names = list(self.net.operators)
         self.edges = nx.DiGraph()
         self.edges.add_nodes_from(self.names)
@@ -97,7 +97,7 @@ def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue:
 
 def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> Callable[[int], int | None]:
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
-    flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
+    flow, net, beta = Dataflow.of(graph), RecountNetwork(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), Bands(flow, hardware)
     tilings, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"], SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
     every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}

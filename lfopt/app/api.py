@@ -174,7 +174,7 @@ def pareto(
     """
     given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}
     config = replace(validate(Config, given, "pareto"), hardware=_chip(hardware, None, element_bytes))
-    asked = question(
+    query = question(
         config,
         over=over,
         buffers=buffers,
@@ -186,7 +186,7 @@ def pareto(
         seed=seed,
         time_limit=time_limit,
     )
-    return front_of(_network(model), asked, progress)
+    return front_of(_network(model), query, progress)
 
 
 def plan(

@@ -254,7 +254,7 @@ class Explanation:
     group: int  # mask of operators
     need: BufferNeed
     cost: Cost | None  # as a search sees it; None: not legal
-    alone_bytes: int  # DRAM bytes of its operators one by one
+    alone_bytes: int  # DRAM bytes of its operators unfused
     whole_bytes: int  # DRAM bytes as one group, every tensor once
     enough_bytes: int  # DRAM bytes in the smallest sufficient buffer; 0 if there is none
     links: np.ndarray  # (2, links) int64: indices of operators

@@ -104,8 +104,8 @@ def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:
 def _read_digested(file: Path, digest: str | None) -> bytes:
     data = read_bytes(file, MAX_FILE_BYTES, InvalidPlan)
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        said = f"which says sha256.{file.stem}: {digest}"
-        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {said}"))
+        claim = f"which says sha256.{file.stem}: {digest}"
+        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {claim}"))
     return data
 
 

@@ -14,7 +14,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning.entry import constants_first, entries
 from simulator.interpreter.execute import execute
-from simulator.model.parameters import Parameters
+from simulator.model.parameters import ParameterResidency
 from simulator.model.simulate import simulate
 from simulator.model.timing import Accelerator
 from tests.accelerator import random_plan
@@ -74,7 +74,7 @@ def test_parameters_wait_for_those_that_they_overwrite() -> None:
     maps = [Tensor(f"x{k}", (1, 16, 4, 4), "int8", Quantization((0.1,), (0,))) for k in range(4)]
     convolutions = tuple(Operator(f"c{k}", "Conv", (f"x{k}", f"w{k}"), (f"x{k + 1}",), {"kernel_shape": (1, 1)}) for k in range(3))
     graph = Graph("g", convolutions, {t.name: t for t in (*maps, *map(weights, range(3)))}, dict.fromkeys(("w0", "w1", "w2")), ("x0",), ("x3",), 21)
-    parameters = Parameters(Dataflow.of(graph), {f"c{k}": k for k in range(3)}, Hardware(1 << 10, element_bytes=1, parameter_store_bytes=160))
+    parameters = ParameterResidency(Dataflow.of(graph), {f"c{k}": k for k in range(3)}, Hardware(1 << 10, element_bytes=1, parameter_store_bytes=160))
 
     def loaded(k: int) -> int:
         load = Transfer(store=False, tensor=f"c{k}", box=((0, 80),), kind="parameter", rows=1, row_bytes=80, place=-1, slot=0)

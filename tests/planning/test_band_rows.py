@@ -18,7 +18,7 @@ from search.exact import solve
 from search.options import SearchOptions
 from simulator.model.occupancy import occupancy
 from simulator.model.simulate import simulate
-from simulator.recount import Network, recount, rings
+from simulator.recount import RecountNetwork, recount, rings
 from simulator.recount.groups import weight_bytes
 from tests.brute import Oracle
 from tests.random_plans import random_scheme
@@ -93,7 +93,7 @@ def each_graph(seeds: range) -> Iterator[tuple[int, np.random.Generator, Graph]]
 
 def need(costs: GroupCosts, graph: Graph, mask: int, rows: int) -> int:
     """F_beta by the recount."""
-    net, hardware, names = Network(graph), costs.hardware, costs.dataflow.names(mask)
+    net, hardware, names = RecountNetwork(graph), costs.hardware, costs.dataflow.names(mask)
     held = sum(count * hardware.row_bytes(net.tensor(name)) for name, count in rings(net, names, rows).items())
     return held + weight_bytes(net, names, hardware)[1]
 
@@ -105,7 +105,7 @@ def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
     compared = 0
     for seed, _, graph in each_graph(range(50_000, 50_150)):
         flow = Dataflow.of(graph)
-        net, costs = Network(graph), GroupCosts(flow, ROOM)
+        net, costs = RecountNetwork(graph), GroupCosts(flow, ROOM)
         for mask in Oracle(graph).legal_groups():
             for height in HEIGHTS:
                 naive, what = Naive(flow, mask, height), f"seed {seed}, {height} rows of {flow.names(mask)}"

@@ -11,7 +11,7 @@ import pytest
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
-from simulator.recount import Network, count, rings
+from simulator.recount import RecountNetwork, count, rings
 from tests.brute import Oracle
 from tests.strategies import random_graph, random_hardware
 
@@ -33,7 +33,7 @@ def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
     compared = 0
     for seed, _, graph in each_graph(first, graphs, least, most):
         flow = Dataflow.of(graph)
-        net, costs = Network(graph), GroupCosts(flow, Hardware(1 << 20))
+        net, costs = RecountNetwork(graph), GroupCosts(flow, Hardware(1 << 20))
         for mask in Oracle(graph).legal_groups():
             found, wanted = ring_names(flow, costs.groups.line_buffers.ring_rows(mask)), rings(net, flow.names(mask))
             assert found == wanted, f"seed {seed}, group {flow.names(mask)}"
@@ -63,7 +63,7 @@ def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
     """Check what the exact search grows groups with; returns how many (part, group that contains it) pairs were looked at."""
     pairs = 0
     for seed, rng, graph in each_graph(first, graphs, least, most):
-        flow, net, hardware = Dataflow.of(graph), Network(graph), random_hardware(rng, graph)
+        flow, net, hardware = Dataflow.of(graph), RecountNetwork(graph), random_hardware(rng, graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=bool(rng.random() < 0.5))
         legal = {mask: count(net, flow.names(mask), hardware) for mask in Oracle(graph).legal_groups()}
         for mask, counted in legal.items():

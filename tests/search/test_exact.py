@@ -19,7 +19,7 @@ from search import exact
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result, unfused
-from simulator.recount import Network, count
+from simulator.recount import RecountNetwork, count
 from tests.brute import brute_force
 from tests.real_networks import network
 from tests.strategies import random_graph, random_hardware
@@ -168,7 +168,7 @@ def test_optimum_of_a_real_network_is_the_reference_value(name: str, kib: int, d
 
 @pytest.mark.parametrize(("name", "layer_by_layer"), [("hf_mobilenet_v2", 59_717_728), ("hf_efficientnet_b3", 378_152_160)])
 def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(name: str, layer_by_layer: int) -> None:
-    net = Network(network(name))
+    net = RecountNetwork(network(name))
     assert sum(count(net, [op], Hardware(256 * KIB)).dram.total for op in net.operators) == layer_by_layer
 
 

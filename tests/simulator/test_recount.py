@@ -653,7 +653,7 @@ def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         with monkeypatch.context() as less:
             less.setattr(progressions, name, 0)
             if name == "MOST_ROWS":
-                less.setattr(progressions.Work.__init__, "__defaults__", (0,))
+                less.setattr(progressions.RowBudget.__init__, "__defaults__", (0,))
             assert any(said in line for line in recount(graph, plan).discrepancies)
 
 
