@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks.results import Sheet, add_option
 from codegen.accel import encode
 from codegen.source import Unsupported
-from hw_rtl.build import Model, Parameters, compiled, design
+from hw_rtl.build import HardwareParameters, SimulationModel, compiled, design
 from hw_rtl.run import Dram, run
 from lfopt.app.cache import keeper
 from lfopt.app.streams import run as run_stream
@@ -48,9 +48,9 @@ def main() -> None:
     sheet.write()
 
 
-def instrumented(folder: Path, *, toggle: bool) -> Model:
+def instrumented(folder: Path, *, toggle: bool) -> SimulationModel:
     """The simulation with counters of coverage, which it writes into the folder."""
-    parameters = Parameters(dram_beats=1 << 18, optimization="-O1")
+    parameters = HardwareParameters(dram_beats=1 << 18, optimization="-O1")
     source = design(parameters).harness.read_text()
     assert FINISH in source
     harness = folder / "main.cpp"
@@ -58,10 +58,10 @@ def instrumented(folder: Path, *, toggle: bool) -> Model:
         '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
     plain = design(parameters)
     options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
-    return Model(compiled(keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
+    return SimulationModel(compiled(keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
 
 
-def gathered(model: Model, plans: int) -> Counter[str]:
+def gathered(model: SimulationModel, plans: int) -> Counter[str]:
     """Sums over all runs of how often each point of coverage was reached."""
     data = model.program.parents[1] / DATA
     found = Counter[str]()

@@ -50,8 +50,8 @@ class Accelerator(Engines):
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
 
-        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many iterations; what the longer run takes
-        beyond the shorter one, against what its steps take one after the other, holds for all further iterations.
+        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many iterations; what the longer run
+        takes beyond the shorter one, against what its steps take one after the other, holds for all further iterations.
         """
         if self.command_count(nodes) <= walked:
             done, shared = self._queues([(nodes, places)]), self._shared(nodes)

@@ -17,7 +17,7 @@ import pytest
 
 from codegen.accel import driver
 from codegen.accel.manifest import manifest
-from hw_rtl.build import BuildFailed, Model, tool
+from hw_rtl.build import BuildFailed, SimulationModel, tool
 from hw_rtl.run import WATCHDOG_CYCLES
 from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
@@ -59,7 +59,7 @@ def stream(made: Path, here: Run, tmp_path: Path) -> Path:
     return tmp_path / "stream"
 
 
-def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names = {path.name for path in stream.iterdir()}
     assert names == {"program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", "plan.json", "simplified.onnx", "driver"}
     assert {path.name: path.read_text() for path in (stream / "driver").iterdir()} == driver.files()
@@ -92,7 +92,7 @@ def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(made: Pat
     assert read_stream(stream)[0] == program
 
 
-def test_what_differs_is_said(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_differs_is_said(stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "build", lambda *_: model)
     plan = json.loads((stream / "plan.json").read_text())
     plan["groups"][0]["dram"]["input"] += 16
@@ -266,7 +266,7 @@ def test_numbers_out_of_range_are_refused(option: str, stream: Path, here: Run) 
 
 
 def test_without_verilator_there_is_one_line(stream: Path, here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> Model:
+    def missing(*_: object) -> SimulationModel:
         raise BuildFailed("not found: verilator")
 
     monkeypatch.setattr(streams, "build", missing)

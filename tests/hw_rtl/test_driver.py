@@ -14,7 +14,7 @@ import pytest
 
 from codegen.accel import driver
 from codegen.accel.manifest import sealed
-from hw_rtl.build import FIRMWARE, SIMULATION, Model, linked
+from hw_rtl.build import FIRMWARE, SIMULATION, SimulationModel, linked
 from lfopt.app.cache import keeper
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import BYTES, FIXED, ISA, PAGE_BYTES, Register
@@ -173,7 +173,9 @@ def test_every_result_and_error_has_a_text(chip: Chip) -> None:
     assert ffi.string(lib.lf_error_text(200)).decode() == "unknown error"
 
 
-def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(model: Model, made: Firmware, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(
+    model: SimulationModel, made: Firmware, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     assert request.config.cache is not None
     keep = keeper(Path(request.config.cache.mkdir("rtl")))
     program = linked(keep, model, SIMULATION / "device.cpp", driver.files())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pytest
 
-from hw_rtl.emulator import Hazard, Order, ProgramError, emulate
+from hw_rtl.emulator import Hazard, ProgramError, QueueOrder, emulate
 from lfopt.isa.program import Command, assemble, encode
 from lfopt.isa.tables import MOVING, NO_WAIT, PAYLOAD_WORDS, RUN, Class, Error, Kind, Opcode, Operation, Queue, Scale, Space
 
@@ -363,8 +363,8 @@ def pipeline_memory() -> np.ndarray:
     return np.random.default_rng(3).integers(0, 256, 1 << 16, np.uint8)
 
 
-@pytest.mark.parametrize("order", Order)
-def test_a_program_with_all_its_waits_does_the_same_in_every_order(order: Order):
+@pytest.mark.parametrize("order", QueueOrder)
+def test_a_program_with_all_its_waits_does_the_same_in_every_order(order: QueueOrder):
     memory = pipeline_memory()
     for seed in range(5):
         found = emulate(pipeline(), memory, order=order, rng=np.random.default_rng(seed), check=True, queue_depth=(None, 2)[seed % 2]).memory
@@ -378,8 +378,8 @@ def test_a_missing_wait_shows(wait: str):
     program = pipeline(wait)
     right = emulate(pipeline(), memory).memory
     assert (emulate(program, memory).memory == right).all(), "in the order of the program all is well"
-    assert any((emulate(program, memory, order=order).memory != right).any() for order in (Order.EAGER_LOADS, Order.LATE_LOADS))
-    assert any((emulate(program, memory, order=Order.RANDOM, rng=np.random.default_rng(seed)).memory != right).any() for seed in range(20))
+    assert any((emulate(program, memory, order=order).memory != right).any() for order in (QueueOrder.EAGER_LOADS, QueueOrder.LATE_LOADS))
+    assert any((emulate(program, memory, order=QueueOrder.RANDOM, rng=np.random.default_rng(seed)).memory != right).any() for seed in range(20))
     with pytest.raises(Hazard, match="no wait orders them"):
         emulate(program, memory, check=True)
 
@@ -396,9 +396,9 @@ def test_a_computation_must_wait_for_the_computation_whose_result_it_reads():
 
     right = emulate(program("wait_exec=0"), memory, check=True).memory
     assert (right[0x8000:0x8080] == memory[:128]).all()
-    for order in Order:
+    for order in QueueOrder:
         assert (emulate(program("wait_exec=0"), memory, order=order).memory == right).all()
-    assert (emulate(program(""), memory, order=Order.LATE_LOADS).memory != right).any()
+    assert (emulate(program(""), memory, order=QueueOrder.LATE_LOADS).memory != right).any()
     with pytest.raises(Hazard, match="EXEC 1 reads a word that EXEC 0 writes"):
         emulate(program(""), memory, check=True)
 
@@ -408,7 +408,7 @@ def test_waits_reach_through_other_commands_and_describe():
     lines = [*PIPELINE[:3], "load 0 count=1", "exec 1 count=1 wait_load=0", "store 2 count=1 wait_exec=0", "load 0 count=1 wait_store=0"]
     emulate(encode(assemble([*lines, "halt"])), pipeline_memory(), check=True)
     without = [*PIPELINE[:3], "load 0 count=1", PIPELINE[0], "exec 1 count=1", "halt"]
-    for order in Order:
+    for order in QueueOrder:
         emulate(encode(assemble(without)), pipeline_memory(), check=True, order=order)
 
 
@@ -492,9 +492,9 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("order", [Order.PROGRAM, Order.RANDOM])
+@pytest.mark.parametrize("order", [QueueOrder.PROGRAM, QueueOrder.RANDOM])
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_have_code_queue_and_index(name: str, order: Order):
+def test_errors_have_code_queue_and_index(name: str, order: QueueOrder):
     lines, code, queue, index = ERRORS[name]
     program = encode(assemble([*lines, "halt"]))
     with pytest.raises(ProgramError) as raised:
