@@ -64,12 +64,12 @@ def instrumented(folder: Path, *, toggle: bool) -> SimulationModel:
 def gathered(model: SimulationModel, plans: int) -> Counter[str]:
     """Sums over all runs of how often each point of coverage was reached."""
     data = model.program.parents[1] / DATA
-    found = Counter[str]()
+    hits = Counter[str]()
 
     def add() -> None:
         for line in data.read_text(errors="replace").splitlines():
             if match := POINT.match(line):
-                found[match[1]] += int(match[2])
+                hits[match[1]] += int(match[2])
 
     image = np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
     drams = (Dram(), Dram(latency_cycles=1), Dram(latency_cycles=90, stall=120))
@@ -81,7 +81,7 @@ def gathered(model: SimulationModel, plans: int) -> Counter[str]:
     for k, (stream, inputs) in enumerate(streams(plans)):
         run_stream(model, stream, inputs, dram=drams[k % 3])
         add()
-    return found
+    return hits
 
 
 def streams(number: int) -> Iterator[tuple]:
@@ -99,10 +99,10 @@ def streams(number: int) -> Iterator[tuple]:
         number -= 1
 
 
-def report(sheet: Sheet, found: Counter[str], *, misses: bool) -> None:
+def report(sheet: Sheet, hits: Counter[str], *, misses: bool) -> None:
     """Points reached, per module."""
     points: dict[tuple[str, str], dict[tuple[str, int, str], int]] = defaultdict(lambda: defaultdict(int))
-    for key, count in found.items():
+    for key, count in hits.items():
         parts = dict(part.split("\x02", 1) for part in key.split("\x01") if "\x02" in part)
         kind = "toggle" if "toggle" in parts["page"] else "line"
         point = (parts["f"], int(parts["l"]), parts.get("o", "") + parts.get("n", ""))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.bench_cpu_memory import Failed, peak_bytes
+from benchmarks.bench_cpu_memory import ProcessFailed, peak_bytes
 from benchmarks.bench_traffic import BLOCKS
-from benchmarks.cpu import CLASSIC, MOBILE, Subject, family, feeds, planned
-from benchmarks.engines import TIMES, Engine, Refused, error_of, measured
+from benchmarks.cpu import CLASSIC, MOBILE, BenchmarkNetwork, family, feeds, planned
+from benchmarks.engines import TIMES, EngineProcess, Refused, error_of, measured
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
 
@@ -41,7 +41,7 @@ def test_token_ids_are_below_the_vocabulary_and_masks_are_ones() -> None:
 
 @pytest.mark.parametrize(("name", "expected"), [(MOBILE[2], "mobile"), (CLASSIC[2], "classic")])
 def test_depthwise_convolutions_make_a_network_mobile(name: str, expected: str) -> None:
-    assert family(Subject(name, None, {}).graph()) == expected
+    assert family(BenchmarkNetwork(name, None, {}).graph()) == expected
 
 
 def test_blocks_are_what_their_names_say() -> None:
@@ -59,7 +59,7 @@ def test_peak_memory_is_that_of_the_process_alone_and_seen_after_it_was_freed() 
 
 
 def test_a_process_that_fails_is_not_measured() -> None:
-    with pytest.raises(Failed, match=r"ended with 3: too bad"):
+    with pytest.raises(ProcessFailed, match=r"ended with 3: too bad"):
         peak_bytes([sys.executable, "-c", "import sys; sys.stderr.write('too bad\\n'); sys.exit(3)"])
 
 
@@ -84,7 +84,7 @@ def test_an_engine_in_a_process_of_its_own_computes_the_plan(tmp_path: Path, val
     ("program", "reason"), [("/bin/false", "it ended with 1"), (sys.executable, "it ended with 1: KeyError: 'TURBO'")], ids=["ends", "unknown"]
 )
 def test_an_engine_that_ends_says_how(tmp_path: Path, program: str, reason: str) -> None:
-    engine = Engine("TURBO", Path(program), tmp_path)
+    engine = EngineProcess("TURBO", Path(program), tmp_path)
     with pytest.raises(Refused, match=re.escape(reason)):
         engine.ask(do="run", times=1)
     engine.close()
