@@ -47,15 +47,15 @@ class Oracle:
     def legal_groups(self) -> list[int]:
         """Masks of all connected convex sets of operators."""
         descendants = {op: nx.descendants(self.edges, op) for op in self.names}
-        found: list[int] = []
+        legal: list[int] = []
         for mask in range(1, 1 << len(self.names)):
             members = {name for i, name in enumerate(self.names) if mask >> i & 1}
             if len(members) > 1 and not nx.is_connected(self.touch.subgraph(members)):
                 continue
             outside = [op for op in self.names if op not in members and any(op in descendants[m] for m in members)]
             if not any(descendants[op] & members for op in outside):
-                found.append(mask)
-        return found
+                legal.append(mask)
+        return legal
 
     def least(self, cost: Callable[[int], int | None]) -> tuple[int, int]:
         """(fewest bytes of any legal scheme, schemes tried). `cost` prices a connected convex group; None: it may not run."""
@@ -114,21 +114,21 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         tables = sum(table_count(net, name, hardware) for name in names)
         if len(names) > 1 and not hardware.holds_parameters(counted.dram.parameter, tables):
             return None
-        found: list[int] = []
+        bytes_by_mode: list[int] = []
         held = weight_bytes(net, names, hardware)[1] < (hardware.weight_buffer_bytes or beta)
         if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta and held:
-            found.append(once)
+            bytes_by_mode.append(once)
         if scheme in ("resident", "auto", "all") and resident.need(mask) < beta:
-            found.append(once + resident.padding(mask))
+            bytes_by_mode.append(once + resident.padding(mask))
         if scheme in ("brr", "auto", "all") and (banded := bands.cheapest(mask, beta)):
-            found.append(once - counted.dram.weight + banded.weight_bytes)
+            bytes_by_mode.append(once - counted.dram.weight + banded.weight_bytes)
         if scheme == "all" and (sliced := slices.cheapest(mask, beta)):
-            found.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
+            bytes_by_mode.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
         for mode in ("strips", "gated") if every else ():
-            found += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
+            bytes_by_mode += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
-            tiled = traffic is Traffic.TILED and once not in found
-            found.append(tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
-        return min(found, default=None)
+            tiled = traffic is Traffic.TILED and once not in bytes_by_mode
+            bytes_by_mode.append(tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
+        return min(bytes_by_mode, default=None)
 
     return price

@@ -43,10 +43,10 @@ def test_a_plan_is_placed_to_end_no_later() -> None:
     sooner = 0
     for seed in SEEDS:
         plan, graph, _ = drawn(seed)
-        found = overlapped(plan, graph)
-        before, after = simulate(plan, graph), simulate(found, graph)
+        earlier = overlapped(plan, graph)
+        before, after = simulate(plan, graph), simulate(earlier, graph)
         assert after.cycles.total <= before.cycles.total
-        assert (after.dram, [g.mode for g in after.groups], [g.allocated_bytes for g in found.groups]) == (
+        assert (after.dram, [g.mode for g in after.groups], [g.allocated_bytes for g in earlier.groups]) == (
             before.dram,
             [g.mode for g in before.groups],
             [g.allocated_bytes for g in plan.groups],
@@ -112,8 +112,8 @@ def test_the_first_turn_of_a_loop_is_written_apart() -> None:
 
     turn: tuple[Node, ...] = (load("w", "weight", moves=((0, 1, 1),)), Compute("op", (((0, 1), (0, 1)),), (1,), moves=((0, 1),)))
     steps = (load("x", "input"), Loop(3, turn))
-    found = constants_first(steps)
-    assert [node.tensor for node in found[:2] if isinstance(node, Transfer)] == ["w", "x"]
-    assert sorted(map(repr, unfold(found))) == sorted(map(repr, unfold(steps)))
-    assert found[3] == Loop(2, (load("w", "weight", 1, moves=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
-    assert constants_first(found) == found
+    reordered = constants_first(steps)
+    assert [node.tensor for node in reordered[:2] if isinstance(node, Transfer)] == ["w", "x"]
+    assert sorted(map(repr, unfold(reordered))) == sorted(map(repr, unfold(steps)))
+    assert reordered[3] == Loop(2, (load("w", "weight", 1, moves=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
+    assert constants_first(reordered) == reordered

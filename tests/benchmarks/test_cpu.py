@@ -34,9 +34,9 @@ def embedded() -> Graph:
 
 
 def test_token_ids_are_below_the_vocabulary_and_masks_are_ones() -> None:
-    found = feeds(embedded(), np.random.default_rng(0))
-    assert found["ids"].dtype == np.int64 and set(found["ids"].ravel()) == {0, 1, 2, 3, 4}
-    assert (found["mask"] == 1).all()
+    arrays = feeds(embedded(), np.random.default_rng(0))
+    assert arrays["ids"].dtype == np.int64 and set(arrays["ids"].ravel()) == {0, 1, 2, 3, 4}
+    assert (arrays["mask"] == 1).all()
 
 
 @pytest.mark.parametrize(("name", "expected"), [(MOBILE[2], "mobile"), (CLASSIC[2], "classic")])
@@ -75,9 +75,9 @@ def test_an_engine_in_a_process_of_its_own_computes_the_plan(tmp_path: Path, val
     model = helper.make_graph(nodes, "small", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
     graph = from_model(helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
     plans = planned(graph, ["exact"], 1 << 20, tmp_path)
-    found = measured(graph, values, plans, [], threads=2, rounds=2)["exact"]
-    assert 0 < found.error < 1e-6 and found.runs == 2 * TIMES
-    assert 0 < found.least <= found.median and 0 < found.huge_bytes + 1 <= found.resident_bytes
+    times = measured(graph, values, plans, [], threads=2, rounds=2)["exact"]
+    assert 0 < times.error < 1e-6 and times.runs == 2 * TIMES
+    assert 0 < times.least <= times.median and 0 < times.huge_bytes + 1 <= times.resident_bytes
 
 
 @pytest.mark.parametrize(

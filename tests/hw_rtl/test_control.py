@@ -99,11 +99,11 @@ def test_corrupted_programs_stop_and_write_nowhere_else(model: SimulationModel, 
 @pytest.fixture(scope="module")
 def filled(memory: np.ndarray) -> np.ndarray:
     """Memory with factors that scale sums to bytes."""
-    found = memory.copy()
+    image = memory.copy()
     shifts = np.arange(32, dtype=np.uint64) % 3 + 40
     factors = (shifts << np.uint64(32) | np.uint64(1 << 30)).view(np.uint8).reshape(32, 8)[:, :5]
-    found[0x7000 : 0x7000 + factors.size] = factors.reshape(-1)
-    return found
+    image[0x7000 : 0x7000 + factors.size] = factors.reshape(-1)
+    return image
 
 
 @pytest.mark.parametrize("dram", [Dram(), Dram(latency_cycles=3, stall=120), Dram(latency_cycles=300)])
@@ -327,8 +327,8 @@ def test_datapaths_have_four_states() -> None:
     """A variable of two states begins with 0, which hides that nobody wrote it: see test_unknown. Constants, loops and checks may have such types."""
     for path in RTL.glob("*.sv"):
         text = re.sub(r"`ifndef SYNTHESIS.*?`endif|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
-        found = re.findall(r"(?:parameter|localparam|for \()?\s*\b(?:bit|byte|shortint|int|longint)\b(?!')", text)
-        assert all(declared.startswith(("parameter", "localparam", "for (")) for declared in found), path.name
+        declarations = re.findall(r"(?:parameter|localparam|for \()?\s*\b(?:bit|byte|shortint|int|longint)\b(?!')", text)
+        assert all(declared.startswith(("parameter", "localparam", "for (")) for declared in declarations), path.name
 
 
 @pytest.mark.parametrize(("parameters", "says"), [

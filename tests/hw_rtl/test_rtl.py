@@ -51,16 +51,16 @@ def disagreement(model: SimulationModel, plan: Plan, graph: Graph, inputs: dict[
     done, wanted = run(model, stream, inputs, dram=dram), reference(graph, inputs)
     if done.failure is not None or not done.finished:
         return [f"it stopped: {done.failure}"]
-    made = outputs(stream, graph, done.memory)
-    differing = {name: int((made[name] != wanted[name]).sum()) for name in wanted}
-    found = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
+    arrays = outputs(stream, graph, done.memory)
+    differing = {name: int((arrays[name] != wanted[name]).sum()) for name in wanted}
+    problems = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
     if (moved := counted(done.counters)) != dram_at_port(plan.groups):
-        found.append(f"counted {moved}, planned {dram_at_port(plan.groups)}")
+        problems.append(f"counted {moved}, planned {dram_at_port(plan.groups)}")
     if completed(done) != stream.commands:
-        found.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
+        problems.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
     if done.counters[Counter.READ_INSTRUCTION] != len(stream.program):
-        found.append(f"{done.counters[Counter.READ_INSTRUCTION]} bytes of instructions, the program has {len(stream.program)}")
-    return found
+        problems.append(f"{done.counters[Counter.READ_INSTRUCTION]} bytes of instructions, the program has {len(stream.program)}")
+    return problems
 
 
 def run_random(model: SimulationModel, seeds: range, folder: Path | None = None, lanes: int = LANES) -> Tally[str]:
@@ -80,7 +80,7 @@ def run_random(model: SimulationModel, seeds: range, folder: Path | None = None,
             moved = total_dram(plan.groups)
             _, in_c, _ = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
             others = {"simulate": simulate(plan, graph).dram, "execute": execute(plan, graph, inputs).dram, "C": in_c}
-            wrong += [f"seed {seed}: {name} says {found}, the plan {moved}" for name, found in others.items() if found != moved]
+            wrong += [f"seed {seed}: {name} says {counted}, the plan {moved}" for name, counted in others.items() if counted != moved]
         ran.update(group.mode for group in plan.groups)
     assert not wrong, "\n".join(wrong)
     return ran
@@ -130,10 +130,10 @@ def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: SimulationMode
             program = to_words(commands)
             region = (stream.maps_address, stream.memory_bytes)
             done = run_program(model, program, memory(stream, inputs), write_region=region, watchdog_cycles=2000)
-            made = outputs(stream, graph, done.memory)
+            arrays = outputs(stream, graph, done.memory)
             tried += 1
             same = counted(done.counters) == moved and completed(done) == stream.commands  # rows that nobody reads are computed all the same
-            if done.failure is None and same and all((made[name] == wanted[name]).all() for name in wanted):
+            if done.failure is None and same and all((arrays[name] == wanted[name]).all() for name in wanted):
                 missed.append(what)
     assert tried > 60
     assert not missed, "\n".join(missed)
@@ -142,11 +142,11 @@ def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: SimulationMode
 def encodable(first: int) -> Iterator[tuple[Plan, Graph, dict[str, np.ndarray]]]:
     """Random plans that the accelerator does."""
     for seed in count(first):
-        found = random_plan(seed)
+        drawn = random_plan(seed)
         with suppress(Unsupported):
-            if not any(group.unexecutable for group in found[0].groups):
-                encode(*found[:2])
-                yield found
+            if not any(group.unexecutable for group in drawn[0].groups):
+                encode(*drawn[:2])
+                yield drawn
 
 
 # -- networks ------------------------------------------------------------------------------------------------------------------------------
@@ -203,14 +203,14 @@ def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: SimulationM
     wanted = reference(graph, inputs, everything=True)
     between = [name for group in plan.groups for name in group.outputs]
     assert len(between) > (1 if scheme == "all" else 20)  # with chains, most maps stay on chip
-    found = outputs(replace(stream, outputs=tuple(stored_maps(plan, graph, stream))), replace(graph, outputs=tuple(between)), done.memory)
-    assert not [name for name in between if (found[name] != wanted[name]).any()]
+    arrays = outputs(replace(stream, outputs=tuple(stored_maps(plan, graph, stream))), replace(graph, outputs=tuple(between)), done.memory)
+    assert not [name for name in between if (arrays[name] != wanted[name]).any()]
 
 
 def stored_maps(plan: Plan, graph: Graph, stream: CommandStream) -> list[StoredMap]:
     """Where the maps that groups store lie."""
-    found = {stored.name: stored for stored in stream.maps}
-    return [found[name] for group in plan.groups for name in group.outputs]
+    by_name = {stored.name: stored for stored in stream.maps}
+    return [by_name[name] for group in plan.groups for name in group.outputs]
 
 
 NETWORKS = [("mobilenet_v2", 224), ("squeezenet1_1", 224), ("resnet18", 224), ("efficientnet_b0", 224), ("efficientnet_b3", 300)]

@@ -74,8 +74,8 @@ def test_plans_do_not_depend_on_what_was_there(unknown_model: SimulationModel) -
         stream, wanted = encode_plan(plan, graph), reference(graph, inputs)
         region = (stream.maps_address, stream.memory_bytes)
         results = [run(unknown_model, stream.program, image(stream, inputs), write_region=region, unknown=seed) for seed in SEEDS]
-        found = outputs(stream, graph, results[0].memory)
-        assert all((found[name] == wanted[name]).all() for name in wanted)
+        arrays = outputs(stream, graph, results[0].memory)
+        assert all((arrays[name] == wanted[name]).all() for name in wanted)
         alike(results)
 
 
