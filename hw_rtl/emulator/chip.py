@@ -10,7 +10,7 @@ from hw_rtl.emulator.computation import compute
 from hw_rtl.emulator.descriptors import DescriptorEntry, entry_of, moved
 from hw_rtl.emulator.errors import Fault, ProgramError
 from hw_rtl.emulator.jobs import EXEC, OPCODES, STORE, DispatchedJob
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.patch import Writes
 from hw_rtl.emulator.transfers import transfer
 from lfopt.isa.program import Command
@@ -20,7 +20,7 @@ from lfopt.isa.tables import DESCRIPTORS, Error, Opcode, Queue, Space
 class EmulatedChip:
     """Runs commands, one by one, on the memory."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: EmulatedMemory) -> None:
         self.memory = memory
         self.entries: list[DescriptorEntry | None] = [None] * DESCRIPTORS
         self.commands: Counter[Opcode] = Counter()  # that ran

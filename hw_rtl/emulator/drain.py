@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.operands import b_patch
 from hw_rtl.emulator.patch import Patch, Writes
 from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
 
 
-def result_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
+def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
     """The result of these sums, int64 [row][column][channel], row by row. Raises Fault BUFFER, Hazard."""
     count, width, channels = sums.shape
     blocks, lanes = d["out_blocks"], memory.lanes
@@ -38,7 +38,7 @@ def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
     return enabled
 
 
-def held_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
+def held_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
     """These sums, int64 [row][column][channel], as they are held: int32, row by row."""
     count, width, channels = sums.shape
     blocks, lanes = d["out_blocks"], memory.lanes
@@ -50,7 +50,7 @@ def held_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray
     return [(b_patch(d, row + y, width * WINDOW), words[y], None) for y in range(count)]
 
 
-def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:
+def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:
     """Sums as the bytes that are written."""
     channels = sums.shape[2]
     if d["has_bias"]:
@@ -72,7 +72,7 @@ def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarra
     return clamped
 
 
-def _factors(memory: Memory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _factors(memory: EmulatedMemory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(multipliers, shifts, what rounds) of all channels: int64. Shifts of 0 and 63 are done, not refused, as in hardware."""
     patch = Patch(memory.spaces[Space.FACTORS].start + row * FACTOR_BYTES, blocks * FACTOR_BYTES)
     stored = memory.get(patch, Space.FACTORS)

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 from hw_rtl.emulator.chip import EmulatedChip
 from hw_rtl.emulator.errors import ProgramError
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.scheduler import QueueOrder, run
 from hw_rtl.emulator.source import source_of
 from lfopt.isa.tables import BEAT_BYTES, TABLE_BYTES, WINDOW, WORD_BYTES, Class, Opcode, Queue
@@ -55,7 +55,7 @@ def emulate(
         raise ValueError(
             f"found a memory {memory.dtype}{list(memory.shape)}, a program of {len(program)} bytes; accepted: uint8, words of {WORD_BYTES}"
         )
-    chip = EmulatedChip(Memory(memory, lanes, buffer_bytes, rng or np.random.default_rng(0), read_region, write_region, check))
+    chip = EmulatedChip(EmulatedMemory(memory, lanes, buffer_bytes, rng or np.random.default_rng(0), read_region, write_region, check))
     source = source_of(program)
     with _controller().limit(limits=1):  # products are small: with threads, more time goes to waking them
         run(chip, source.commands, order, queue_depth)

@@ -19,7 +19,7 @@ CACHED = 64  # matrices of weights that are kept unpacked
 T = TypeVar("T")
 
 
-class Memory:
+class EmulatedMemory:
     """DRAM, and the memories on chip side by side, as the running command finds them."""
 
     def __init__(

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.patch import Patch
 from hw_rtl.emulator.windows import OperandWindow
 from lfopt.isa.tables import WINDOW, Operation, Space
 
 
-def first_operand(memory: Memory, d: Mapping[str, int], window: OperandWindow, blocks: int, dtype: type[np.generic], padding: int) -> np.ndarray:
+def first_operand(
+    memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, blocks: int, dtype: type[np.generic], padding: int
+) -> np.ndarray:
     """The part of the operand that a command needs: [row][column][channel of whole blocks], raw values, padding where there is none."""
     rows, columns = window.rows, window.columns
     operand = np.empty((rows.size, columns.size, blocks, memory.lanes), dtype)
@@ -30,7 +32,7 @@ def first_operand(memory: Memory, d: Mapping[str, int], window: OperandWindow, b
     return operand.reshape(rows.size, columns.size, blocks * memory.lanes)
 
 
-def second_operand(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
+def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
     """The second operand of ADD and MUL, for these rows: int64 [row][column][channel], zero point subtracted."""
     columns = 1 if d["b_vector"] else d["o_width"]
     stored = byte_type(d["b_unsigned"])
@@ -41,7 +43,7 @@ def second_operand(memory: Memory, d: Mapping[str, int], row: int, count: int) -
     return operand.reshape(count, columns, -1)[..., : result_channels(d, memory.lanes)] - d["b_zero"]
 
 
-def held_sums(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
+def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
     """Sums that earlier commands have left: int64 [row][column][channel]."""
     width, blocks, lanes = d["o_width"], d["out_blocks"], memory.lanes
     sums = np.empty((count, width, blocks, lanes), np.int64)

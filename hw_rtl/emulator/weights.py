@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.operands import byte_type, result_channels
 from hw_rtl.emulator.patch import Patch
 from hw_rtl.emulator.windows import OperandWindow
@@ -16,7 +16,7 @@ EXACT_FLOAT32 = 1 << 24  # integers up to here are exact in a float32
 KEY = "operation w_base w_block_bytes out_blocks out_tail o_lane b_zero b_unsigned a_unsigned a_zero".split()  # all that a matrix is made by
 
 
-def weights(memory: Memory, d: Mapping[str, int], window: OperandWindow, depth: int) -> tuple[np.ndarray, type[np.generic]]:
+def weights(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, depth: int) -> tuple[np.ndarray, type[np.generic]]:
     """Weights of the kernel rows that are not skipped: ([kernel row, kernel column, input channel][output channel], their type).
 
     The zero point is subtracted. The type is the shortest of floats in which no sum of products with this operand is rounded; DEPTHWISE: int32.

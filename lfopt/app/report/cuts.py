@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.app.explain import BufferNeed, BufferUse, need_of
+from lfopt.app.explain import BufferNeed, BufferOccupant, need_of
 from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
@@ -28,7 +28,7 @@ class GroupBoundary:
     needed: int = 0  # bytes of buffer, merged; 0 where merging them is not legal at all
     rings: int = 0  # bytes of all rings
     weights: int = 0  # bytes of all weights
-    largest: tuple[BufferUse, ...] = ()  # the largest first
+    largest: tuple[BufferOccupant, ...] = ()  # the largest first
     saves: int = 0  # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
     enough: int = 0  # the smallest buffer in which they run as one; 0 if there is none
 
@@ -165,7 +165,7 @@ def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merge
     return GroupBoundary(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **room_needed)
 
 
-def named(use: BufferUse) -> str:
+def named(use: BufferOccupant) -> str:
     """What takes space, in words."""
     return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}" if use.rows else f"the weights of {use.what}"
 
