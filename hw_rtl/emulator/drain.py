@@ -60,8 +60,8 @@ def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> n
     elif d["bias_value"]:
         sums = wrapped(sums + d["bias_value"])
     if d["scale"] == Scale.CHANNEL:
-        multiplier, shift, half = _factors(memory, d["factors"], d["out_blocks"], channels)
-        sums = (sums * multiplier + half >> shift) + d["o_zero"]
+        multiplier, shift, rounding = _factors(memory, d["factors"], d["out_blocks"], channels)
+        sums = (sums * multiplier + rounding >> shift) + d["o_zero"]
     elif d["scale"] == Scale.SCALAR:
         sums = (sums * d["multiplier"] + (1 << d["shift"] - 1) >> d["shift"]) + d["o_zero"]
     clamped = np.minimum(np.maximum(sums, d["low"]), d["high"]).astype(np.uint8)

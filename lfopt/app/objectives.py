@@ -31,7 +31,7 @@ class ObjectiveResult:
     result: Result
 
 
-def settle(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
+def break_ties(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
     Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run

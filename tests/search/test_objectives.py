@@ -8,7 +8,7 @@ import lfopt
 from lfopt.app.commands.options import chip
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.figures import GroupFigures
-from lfopt.app.objectives import plan_for, settle
+from lfopt.app.objectives import break_ties, plan_for
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Figures, Graph, Hardware, InvalidConfig, dram_bytes
 from lfopt.ops import bits
@@ -119,7 +119,7 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
         graph, costs = random_job(seed)
         found, every = solve(costs), GroupFigures(costs)
         before = sum(every(group)[0].cycles for group in found.groups)
-        judged = settle(costs, Config("random", costs.hardware), found, None)
+        judged = break_ties(costs, Config("random", costs.hardware), found, None)
         assert judged.result.dram_bytes == found.dram_bytes == costs.dram_bytes(found.groups), f"seed {seed}"
         after = sum(_cycles(every, costs, group) for group in found.groups)
         assert after <= before, f"seed {seed}"
@@ -148,7 +148,7 @@ def test_slack_buys_cycles_also_in_other_groups() -> None:
         for slack in (0.0, 0.5):
             _, costs = random_job(seed)
             found = solve(costs)
-            judged = settle(costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), found, None).result
+            judged = break_ties(costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), found, None).result
             assert found.dram_bytes <= judged.dram_bytes == costs.dram_bytes(judged.groups) <= (1 + slack) * found.dram_bytes
             ways = GroupFigures(costs)
             cycles.append(sum(_cycles(ways, costs, group) for group in judged.groups))

@@ -12,7 +12,7 @@ from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers.programs import ExecuteAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_outputs
-from lfopt.app.commands.options import dice
+from lfopt.app.commands.options import generator
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
@@ -57,7 +57,7 @@ def execute(
         Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
     loaded, graph = load_planned(plan)
-    rng = dice(seed)
+    rng = generator(seed)
     graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")

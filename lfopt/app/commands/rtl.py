@@ -16,7 +16,7 @@ from lfopt.app.agreement import expected
 from lfopt.app.answers.programs import RtlAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, write_outputs
-from lfopt.app.commands.options import dice
+from lfopt.app.commands.options import generator
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
@@ -82,7 +82,7 @@ def run(
     stream, plan, graph = read_stream(folder)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
-    values = random_inputs(graph, dice(seed)) if inputs is None else read_inputs(graph, inputs)
+    values = random_inputs(graph, generator(seed)) if inputs is None else read_inputs(graph, inputs)
     predicted = simulate(plan, graph)
     dram, cycles = Dram(latency_cycles=latency, stall=stall), predicted.cycles.total
     with progress_line() as progress, threadpool_limits(1):
