@@ -93,7 +93,7 @@ def train(
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     torch = _torch()
-    settings = torch.Settings(epochs=epochs, patience=patience, seed=seed, threads=threads, device=device)
+    settings = torch.TrainingSettings(epochs=epochs, patience=patience, seed=seed, threads=threads, device=device)
     options = "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
     command = f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples {samples} --seed {seed} --seeds {seeds}"
     files = _Files(out_dir, log, command=f"{command} --threads {threads}", resume=resume)
