@@ -635,7 +635,7 @@ HOSTILE: dict[str, tuple[Callable[[PlannedGroup], PlannedGroup], str]] = {
     "result outside": (changed(Compute, moves=((1, 0, 1, 0),)), "leaves 'y'"),
     "sums nowhere": (changed(Compute, sums=7), "place 7"),
     "inputs inside out": (changed(Compute, inputs=(2, 1), moves=((0, 0, 1, 0, 0),)), "input channels"),
-    "no turns": (lambda g: replace(g, steps=(Loop(0, g.steps),)), "0 turns"),
+    "no iterations": (lambda g: replace(g, steps=(Loop(0, g.steps),)), "0 iterations"),
     "too deep": (deep, "loops within loops"),
     "endless slots": (lambda g: replace(g, places=(replace(g.places[0], slots=1 << 40), *g.places[1:])), "out of range"),
     "no slots": (lambda g: replace(g, places=(replace(g.places[0], slots=0), *g.places[1:])), "out of range"),
