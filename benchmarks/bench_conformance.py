@@ -148,8 +148,8 @@ def _processor_time() -> float:
 
 def _work(link: Connection, target: str) -> None:
     warnings.simplefilter("ignore")
-    while (asked := link.recv()) is not None:
-        kind, position = asked
+    while (request := link.recv()) is not None:
+        kind, position = request
         case = cases(kind)[position]
         start = _processor_time()
         status, why = outcome(case, target)
@@ -182,9 +182,9 @@ class Worker:
             except EOFError:
                 self.process.join()
                 verdict = "crashed", f"the process ended with {self.process.exitcode}", time.perf_counter() - self.since
-        elif (taken := time.perf_counter() - self.since) > KILLED:
+        elif (seconds := time.perf_counter() - self.since) > KILLED:
             self.process.kill()
-            verdict = "late", f"not done after {KILLED:g} s", taken
+            verdict = "late", f"not done after {KILLED:g} s", seconds
         else:
             return None
         self._start()

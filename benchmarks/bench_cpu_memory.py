@@ -125,9 +125,9 @@ def peak_bytes(command: list[str]) -> int:
         if match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):  # a process that has just ended has none
             peak = 1024 * int(match[1])
         time.sleep(TICK)
-    said = process.communicate()[1].strip().splitlines() or ["no reason is given"]
+    error_lines = process.communicate()[1].strip().splitlines() or ["no reason is given"]
     if process.returncode != 0:
-        raise ProcessFailed(f"{Path(command[0]).name} ended with {process.returncode}: {said[-1]}")
+        raise ProcessFailed(f"{Path(command[0]).name} ended with {process.returncode}: {error_lines[-1]}")
     return peak
 
 

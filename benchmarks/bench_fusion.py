@@ -221,9 +221,9 @@ def latency_table(times: dict[str, Times]) -> Table:
     for header in ("network", base, *others):
         sheet.add_column(header, justify="left" if header == "network" else "right")
     for name, rows in times.items():
-        took = rows[base]["ms"]
-        cells = (f"{took / rows[other]['ms']:.2f} ({rows[other]['groups']})" for other in others)
-        sheet.add_row(name, f"{took:.2f} ({rows[base]['groups']})", *cells)
+        base_ms = rows[base]["ms"]
+        cells = (f"{base_ms / rows[other]['ms']:.2f} ({rows[other]['groups']})" for other in others)
+        sheet.add_row(name, f"{base_ms:.2f} ({rows[base]['groups']})", *cells)
     for label, members in (("mean of Gao's four", [rows for name, rows in times.items() if name in GAO]), ("mean", list(times.values()))):
         if members:
             means = (geometric_mean([rows[base]["ms"] / rows[other]["ms"] for rows in members]) for other in others)

@@ -239,8 +239,8 @@ def _serve(engine: str, folder: str, threads: str) -> None:
 
 
 def _compared(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> dict[str, float]:
-    apart = [np.abs(a.astype(np.int64) - b.astype(np.int64)) for a, b in zip(outputs, expected, strict=True)]
-    return {"most": max(int(a.max()) for a in apart), "share": float(np.mean([np.mean(a > 0) for a in apart]))}
+    distances = [np.abs(a.astype(np.int64) - b.astype(np.int64)) for a, b in zip(outputs, expected, strict=True)]
+    return {"most": max(int(a.max()) for a in distances), "share": float(np.mean([np.mean(a > 0) for a in distances]))}
 
 
 def _ours(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:

@@ -210,9 +210,9 @@ def main() -> None:
     sheet, rows = Sheet("quantize", options.results), list[Row]()
     ranked: list[Row] = []
     known = [json.loads(line) for line in options.known.read_text().splitlines()] if options.known else []
-    there = {one.name: (one, file) for one, file in trained(options.folder)}
+    models = {one.name: (one, file) for one, file in trained(options.folder)}
     with contextlib.suppress(KeyboardInterrupt):  # what there is until then is shown
-        for one, file in (there[name] for name in options.networks if name in there):
+        for one, file in (models[name] for name in options.networks if name in models):
             graph = load_network(str(file), one.shapes, "default")
             graph = prepared(graph, [before_softmax(graph, name) for name in graph.outputs])
             few = all(graph.tensors[name].elements < FEW for name in graph.outputs)

@@ -73,10 +73,10 @@ def main() -> None:
     with progress_line() as report:
         samples = SurrogateSamples.measured(options.data, sources(options.models), report)
     with ProcessPoolExecutor(options.jobs) as jobs:
-        asked = [jobs.submit(_network, samples, name, options) for name in options.networks]
-        said = {judge: jobs.submit(left_out, samples, judge) for judge in JUDGES}
-        results = [network.result() for network in asked]
-        accuracy = _accuracy(sheet, samples, {judge: rows.result() for judge, rows in said.items()})
+        networks = [jobs.submit(_network, samples, name, options) for name in options.networks]
+        estimates = {judge: jobs.submit(left_out, samples, judge) for judge in JUDGES}
+        results = [network.result() for network in networks]
+        accuracy = _accuracy(sheet, samples, {judge: rows.result() for judge, rows in estimates.items()})
     verdicts, searches = [verdict for verdict, _ in results], [row for _, rows in results for row in rows]
     if options.weights:
         _ship(samples, accuracy[-1], options.weights)
@@ -95,10 +95,10 @@ def _network(samples: SurrogateSamples, name: str, options: argparse.Namespace) 
     return {"network": name, **_verdicts(graph, learnt)}, [{"network": name, **row} for row in _searches(graph, learnt, options)]
 
 
-def _accuracy(sheet: Sheet, samples: SurrogateSamples, said: Mapping[str, np.ndarray]) -> list[Row]:
-    """`said`: by each judge, of families left out; (groups,) log2 of the cycles."""
+def _accuracy(sheet: Sheet, samples: SurrogateSamples, by_judge: Mapping[str, np.ndarray]) -> list[Row]:
+    """`by_judge`: by each judge, of families left out; (groups,) log2 of the cycles."""
     truth, rows, ranks = np.log2(samples.cycles), list[Row](), dict[str, np.ndarray]()
-    for judge, estimates in said.items():
+    for judge, estimates in by_judge.items():
         error = np.abs(estimates - truth)
         of = [samples.network == k for k in range(len(samples.names))]
         ranks[judge] = np.array([spearmanr(estimates[here], truth[here])[0] for here in of])
@@ -182,11 +182,13 @@ def _searches(graph: Graph, surrogate: Surrogate, options: argparse.Namespace) -
         for learnt in (None, surrogate) if search else (None,):
             figures, clock = GroupFigures(_costs(graph), energy=False), time.process_time()
             groups = search(figures, learnt, start, options).groups if search else start
-            taken = time.process_time() - clock
+            cpu_seconds = time.process_time() - clock
             cycles = sum(min(way.cycles for way in figures(group)) for group in groups)
             guided = "" if search is None else "yes" if learnt else "no"
-            sys.stderr.write(f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, {figures.timed:,} judged, {taken:.0f} s\n")
-            rows.append({"search": name, "guided": guided, "cycles": cycles, "judged": figures.timed, "CPU s": taken if search else np.nan})
+            sys.stderr.write(
+                f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, {figures.timed:,} judged, {cpu_seconds:.0f} s\n"
+            )
+            rows.append({"search": name, "guided": guided, "cycles": cycles, "judged": figures.timed, "CPU s": cpu_seconds if search else np.nan})
     return rows
 
 

@@ -161,10 +161,10 @@ def _missed(program: list[str], cache_bytes: int) -> Misses:
     simulated = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null", f"--I1={L1}", f"--D1={L1}", f"--LL={cache}"]
     counted: list[Misses] = []
     for runs in (0, 1):
-        said = _said([*simulated, *program, str(DRAINED * cache_bytes), str(runs)])
-        match = re.search(r"LLd misses:\s+[\d,]+\s+\(\s*([\d,]+) rd\s+\+\s+([\d,]+) wr", said)
+        output = _said([*simulated, *program, str(DRAINED * cache_bytes), str(runs)])
+        match = re.search(r"LLd misses:\s+[\d,]+\s+\(\s*([\d,]+) rd\s+\+\s+([\d,]+) wr", output)
         if match is None:
-            raise MeasurementFailed(f"valgrind: no line of LLd misses in {said[-200:]!r}")
+            raise MeasurementFailed(f"valgrind: no line of LLd misses in {output[-200:]!r}")
         counted.append(Misses(*(int(text.replace(",", "")) for text in match.groups())))
     before, after = counted
     return Misses(after.reads - before.reads, after.writes - before.writes)

@@ -130,8 +130,8 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
     for judge, of in figures.items():
         if judge not in ("schedule", "sums"):
             more = [FamilyFigures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
-            said = " and ".join(f"{mean:+.4f} ± {half:.4f} {where}" for (mean, half), where in zip(more, ("in all", bands[0]), strict=True))
-            sheet.show(f"{scheme}: {judge} over schedule: {said} (95 % intervals over families)")
+            differences = " and ".join(f"{mean:+.4f} ± {half:.4f} {where}" for (mean, half), where in zip(more, ("in all", bands[0]), strict=True))
+            sheet.show(f"{scheme}: {judge} over schedule: {differences} (95 % intervals over families)")
     for key, what in (("accuracy", "all samples"), (bands[0], f"samples {bands[0]} doublings")):
         families = [{"family": family, **{judge: of.by_family[family][key] for judge, of in figures.items()}} for family in names]
         sheet.show(table_of(f"{scheme}: accuracy by family, {what}", families, digits=3))
@@ -158,17 +158,17 @@ def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
 
 def _met(costs: GroupCosts, plans: int) -> list[int]:
     """Different groups that random search asks about."""
-    asked: dict[int, None] = {}
+    met: dict[int, None] = {}
 
     class Recorded(Partitions):
         def price(self, mask: int) -> Any:
-            asked[mask] = None
+            met[mask] = None
             return super().price(mask)
 
     partitions, dice = Recorded(costs), Dice(0)
     for _ in range(plans):
         partitions.draw(dice)
-    return list(asked)
+    return list(met)
 
 
 def _searches(flow: Dataflow, scheme: LabelScheme, budget: int, seeds: int) -> list[Row]:

@@ -219,8 +219,8 @@ def timed(engines: dict[str, Run], runs: int, first: str) -> dict[str, dict[str,
         outputs = run()
         start = time.perf_counter()
         run()
-        turns = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
-        rows[name] = {"turns": turns, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
+        rounds = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
+        rows[name] = {"turns": rounds, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
     for turn in range(runs):
         for name, run in engines.items():
             if turn < rows[name]["turns"]:

@@ -70,7 +70,7 @@ class ValiditySamples:
                 columns = np.concatenate([_columns(batch, beta) for batch in graphs])
                 far = np.abs(np.log2(needs / beta))
                 guessed = np.array([forecast.invalid(beta)[here] for forecast in forecasts]).reshape(-1, len(masks)).T
-                parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(said / beta) for said in says), guessed))
+                parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(need / beta) for need in says), guessed))
         family, invalid, distance, columns, sums, schedule, networks = (np.concatenate(part) for part in zip(*parts, strict=True))
         return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, [*networks.T])
 
@@ -94,8 +94,8 @@ def _formula(name: str) -> Fit:
         over = np.clip(samples.over[name], -20, 20)
         widths = np.geomspace(0.002, 2, 60)
         width = widths[np.argmin([log_loss(sigmoid(over[known] / width), samples.invalid[known]) for width in widths])]
-        return lambda asked: np.where(
-            samples.over[name][asked] >= 0, np.maximum(sigmoid(over[asked] / width), 0.5 + 1e-9), sigmoid(over[asked] / width)
+        return lambda tested: np.where(
+            samples.over[name][tested] >= 0, np.maximum(sigmoid(over[tested] / width), 0.5 + 1e-9), sigmoid(over[tested] / width)
         )
 
     return fit
@@ -106,7 +106,7 @@ def _learnt(make: Callable[[], Any], *, wide: bool = False) -> Fit:
         columns = samples.wide if wide else samples.columns
         with threadpool_limits(1):  # threads that wait for one another are slow where cores are shared
             model = make().fit(columns[known], samples.invalid[known])
-        return lambda asked: model.predict_proba(columns[asked])[:, 1]
+        return lambda tested: model.predict_proba(columns[tested])[:, 1]
 
     return fit
 
@@ -124,10 +124,10 @@ def left_out(samples: ValiditySamples, judges: Sequence[str], report: Callable[[
     """Probabilities by judge, (samples,) each: of every family by one that learnt from all others."""
     probabilities = {judge: np.zeros(len(samples.family)) for judge in judges}
     for family in np.unique(samples.family).tolist():
-        asked = samples.family == family
+        tested = samples.family == family
         report(family)
         for judge in judges:
-            probabilities[judge][asked] = JUDGES[judge](samples, ~asked)(asked)
+            probabilities[judge][tested] = JUDGES[judge](samples, ~tested)(tested)
     return probabilities | {f"network {k}": probability for k, probability in enumerate(samples.networks)}
 
 
@@ -218,8 +218,8 @@ class FamilyFigures:
     def difference(first: FamilyFigures, second: FamilyFigures, key: str) -> tuple[float, float]:
         """(mean over families, half of its 95 % interval) of the first less the second."""
         both = [(first.by_family[family][key], figures[key]) for family, figures in second.by_family.items()]
-        apart = [one - other for one, other in both if not np.isnan(one)]
-        return fmean(apart), 1.96 * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else np.nan
+        differences = [one - other for one, other in both if not np.isnan(one)]
+        return fmean(differences), 1.96 * stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else np.nan
 
     def worst(self, key: str) -> tuple[float, str]:
         """The least, and the family."""

@@ -85,10 +85,10 @@ def _made(name: str, peer: Peer, folder: Path) -> None:
 
 def _unpacked(folder: Path) -> None:
     """The packages of trained networks, without what they need to run."""
-    there, packages = folder / "trained", sorted({one.package for one in TRAINED})
-    mark = there / MARK
+    target, packages = folder / "trained", sorted({one.package for one in TRAINED})
+    mark = target / MARK
     if not mark.exists() or mark.read_text() != "\n".join(packages):
-        _pip(Path(sys.executable), "--no-deps", "--upgrade", "--target", str(there), *packages)
+        _pip(Path(sys.executable), "--no-deps", "--upgrade", "--target", str(target), *packages)
         mark.write_text("\n".join(packages))
 
 

@@ -198,16 +198,16 @@ def checked(folder: Path, check: str, number: int, limit: float | None) -> tuple
     """(whether all is well, the test that found that it is not)."""
     environment = {**os.environ, CHOICE: str(number), "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "COCOTB_MAX_FAILURES": "1"}
     command = [sys.executable, "-m", "pytest", *QUIET, *CHECKS[check]]
-    with tempfile.TemporaryFile("w+") as said:
-        running = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+    with tempfile.TemporaryFile("w+") as log:
+        running = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             code = running.wait(limit)
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)  # with the simulator that it waits for
             running.wait()
             return False, "takes too long"
-        said.seek(0)
-        output = said.read()
+        log.seek(0)
+        output = log.read()
     if code not in (0, 1):  # nothing was judged: it was killed, or could not begin
         raise SystemExit(f"{shlex.join(command)} ends with {code}:\n{output[-5000:]}")
     match = re.search(r"AssertionError: \['(\w+)", output) or re.search(r"^(?:FAILED|ERROR) [^:]*::(\w+)", output, re.MULTILINE)

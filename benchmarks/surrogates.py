@@ -76,10 +76,10 @@ class SurrogateSamples:
                 costs = GroupCosts.of(load_network(source, None, "default", weights=False), hardware, scheme=scheme)
                 groups = judged(costs, GROUPS, crc32(source.encode()))
                 np.savez(path, roof=groups.read.roof, columns=groups.read.columns, cycles=groups.cycles, names=np.array(COLUMNS))
-            with np.load(path) as there:
-                if tuple(there["names"].tolist()) != COLUMNS:
+            with np.load(path) as archive:
+                if tuple(archive["names"].tolist()) != COLUMNS:
                     raise SystemExit(f"{path}: found other columns than there are now; remove the folder")
-                parts.append((np.full(len(there["cycles"]), len(names)), there["roof"], there["columns"], there["cycles"]))
+                parts.append((np.full(len(archive["cycles"]), len(names)), archive["roof"], archive["columns"], archive["cycles"]))
             names.append(path.stem)
             families.append(family_of(source))
         network, roof, columns, cycles = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -105,35 +105,35 @@ class SurrogateSamples:
 Says = Callable[[SurrogateSamples, np.ndarray, np.ndarray], np.ndarray]
 
 
-def roofline(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def roofline(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """No parameters: the larger of computation and transfers."""
-    return samples.read.roof[asked]
+    return samples.read.roof[tested]
 
 
-def linear(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def linear(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """Four coefficients, none negative: of computation, loads, stores, and a constant, by relative errors."""
     terms = np.exp2(samples.read.columns[:, [COLUMNS.index(name) for name in LINEAR]].astype(np.float64) + samples.read.roof[:, None])
     terms = np.column_stack([terms, np.ones(len(terms))])
     rates, _ = nnls(terms[known] / samples.cycles[known, None], np.ones(known.sum()))
-    return np.log2(np.maximum(terms[asked] @ rates, 1))
+    return np.log2(np.maximum(terms[tested] @ rates, 1))
 
 
 def _learnt(make: Callable[[], Any], columns: Callable[[SurrogateSamples], np.ndarray], *, above: bool) -> Says:
     """`above`: whether the cycles over the roofline are learnt, or the cycles."""
 
-    def says(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    def says(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -> np.ndarray:
         base = samples.read.roof if above else np.zeros(len(samples.cycles))
         with threadpool_limits(1):
             model = make().fit(columns(samples)[known], np.log2(samples.cycles[known]) - base[known])
-            return model.predict(columns(samples)[asked]) + base[asked]
+            return model.predict(columns(samples)[tested]) + base[tested]
 
     return says
 
 
-def surrogate(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def surrogate(samples: SurrogateSamples, known: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """What ships, learnt anew."""
     learnt = trees(samples.read.columns[known], samples.above[known], ROUNDS)
-    return samples.read.roof[asked] + learnt(samples.read.columns[asked])
+    return samples.read.roof[tested] + learnt(samples.read.columns[tested])
 
 
 def _plain(samples: SurrogateSamples) -> np.ndarray:
@@ -172,6 +172,6 @@ def left_out(samples: SurrogateSamples, judge: str) -> np.ndarray:
     says = JUDGES[judge]
     estimates = np.zeros(len(samples.cycles))
     for name in np.unique(samples.family).tolist():
-        asked = samples.family == name
-        estimates[asked] = says(samples, ~asked, asked)
+        tested = samples.family == name
+        estimates[tested] = says(samples, ~tested, tested)
     return estimates

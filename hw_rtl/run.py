@@ -135,20 +135,20 @@ def run(
 
 def _simulated(command: list[str], progress: Callable[[int], None] | None) -> str:
     """What the harness prints on stdout; its stderr has lines `cycle N`, and whatever went wrong."""
-    said: list[str] = []
+    lines: list[str] = []
     with tempfile.TemporaryFile("w+") as printed:  # no pipe, which could fill while stderr is read
         with subprocess.Popen(command, stdout=printed, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 (our own program)
             assert running.stderr is not None
             for line in running.stderr:
                 word, _, cycles = line.strip().partition(" ")
                 if word != "cycle":
-                    said.append(line)
+                    lines.append(line)
                 elif progress is not None:
                     progress(int(cycles))
         printed.seek(0)
         output = printed.read()
     if running.returncode:
-        raise SimulationFailed(f"{command[0]} ends with {running.returncode}: {''.join(said)[-1000:]}{output[-1000:]}")
+        raise SimulationFailed(f"{command[0]} ends with {running.returncode}: {''.join(lines)[-1000:]}{output[-1000:]}")
     return output
 
 

@@ -80,22 +80,22 @@ def _convolved(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWind
     matrix, exact = weights(memory, d, window, channels - d["a_lane"])
     operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[..., d["a_lane"] : channels]
     operand -= d["a_zero"]
-    taken = window.over(operand)
-    pixels, terms = taken.shape[0] * taken.shape[1], matrix.shape[0]
-    return (taken.reshape(pixels, terms) @ matrix).reshape(*taken.shape[:2], -1).astype(np.int64)
+    windows = window.over(operand)
+    pixels, terms = windows.shape[0] * windows.shape[1], matrix.shape[0]
+    return (windows.reshape(pixels, terms) @ matrix).reshape(*windows.shape[:2], -1).astype(np.int64)
 
 
 def _depthwise(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     matrix, _ = weights(memory, d, window, 1)
     operand = _by_channel(memory, d, window, np.int32, d["a_zero"])
     operand -= d["a_zero"]
-    taken = window.over(operand)  # [row][column][kernel row][kernel column][channel]
-    rows, columns, kernel_rows, kernel_columns, channels = taken.shape
+    windows = window.over(operand)  # [row][column][kernel row][kernel column][channel]
+    rows, columns, kernel_rows, kernel_columns, channels = windows.shape
     sums = np.zeros((rows, columns, channels), np.int32)
     product = np.empty_like(sums)
     for ky in range(kernel_rows):
         for kx in range(kernel_columns):
-            np.multiply(taken[:, :, ky, kx], matrix[ky * kernel_columns + kx], out=product)
+            np.multiply(windows[:, :, ky, kx], matrix[ky * kernel_columns + kx], out=product)
             sums += product
     return sums.astype(np.int64)
 

@@ -23,7 +23,7 @@ def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: 
     patches = [Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots]
     written = _written(d, lanes)[:, None]
     some = None if written.all() else written
-    return [(patch, there, some) for patch, there in zip(patches, words, strict=True)]
+    return [(patch, block, some) for patch, block in zip(patches, words, strict=True)]
 
 
 def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:

@@ -54,9 +54,9 @@ class EmulatedMemory:
 
         A computation reads what is `by_block` for the block of the result with that number, all else up to its end.
         """
-        within = self.spaces[space]
-        if patch.last >= within.stop:
-            raise Fault(Error.BUFFER, f"word {patch.last - within.start} of {space.name}; accepted: below {len(within)}")
+        words = self.spaces[space]
+        if patch.last >= words.stop:
+            raise Fault(Error.BUFFER, f"word {patch.last - words.start} of {space.name}; accepted: below {len(words)}")
         if self.hazards is not None:
             self.hazards.touch(self.hazards.chip, patch, writes=writes)
             if self.hazards.job.queue == EXEC and not writes:
