@@ -71,11 +71,11 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
     beta, price = costs.hardware.buffer_bytes, costs.price(mask)
     name, least = costs.least_need(mask)
     if not costs.groups.parameters_fit(mask):
-        store, taken = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
-        if taken <= store:
+        store, needed_parameters = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
+        if needed_parameters <= store:
             tables, most = costs.groups.tables_of(mask), costs.hardware.parameter_tables
             return BufferNeed(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
-        return BufferNeed(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
+        return BufferNeed(name, 0, beta, (), 0, f"its parameters take {needed_parameters:,} B, and their store has {store:,}")
     if least == NEVER:
         if (weights := costs.least_weights(mask)) is not None:
             lacking = f"its weights take {weights[1]:,} B on chip at the least, and their buffer has {costs.hardware.weight_buffer_bytes:,}"

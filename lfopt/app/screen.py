@@ -187,8 +187,8 @@ def _stacked(
         figures = ["  ".join(row[k].ljust(needs[k][0]) if needs[k][1] else row[k].rjust(needs[k][0]) for k in columns) for columns in lines]
         figures = [INDENT * (ahead or at > 0) + line for at, line in enumerate(figures) if line.strip()]
         text = folded("  ".join(row[k] for k in stretch if row[k]), out.width - len(INDENT))
-        told = [text] if ahead else [f"{INDENT}{line}" for line in text.split("\n")]
-        for line in (*told, *figures) if ahead else (*figures, *told):
+        text_lines = [text] if ahead else [f"{INDENT}{line}" for line in text.split("\n")]
+        for line in (*text_lines, *figures) if ahead else (*figures, *text_lines):
             if line.strip():
                 yield Text(line.rstrip(), style)
 

@@ -32,8 +32,8 @@ def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence
         if new:
             estimates = surrogate.estimate(rooflines.read(tuple(new.values())))
             known.update(zip(new, zip(estimates.mean.tolist(), estimates.spread.tolist(), strict=True), strict=True))
-        said = np.array([known[key] for key in keys]).reshape(-1, 2)
-        return Estimate(said[:, 0], said[:, 1])
+        pairs = np.array([known[key] for key in keys]).reshape(-1, 2)
+        return Estimate(pairs[:, 0], pairs[:, 1])
 
     return estimate
 

@@ -59,16 +59,16 @@ def strips_of(schedule: GroupSteps) -> Strips | str:
         needed[name].append(spans)
     for op in reversed(members):
         results = net.makes[op]
-        asked = [spans for name in results for spans in needed[name]]
-        if not asked:
+        wanted_spans = [spans for name in results for spans in needed[name]]
+        if not wanted_spans:
             continue
-        together = _without_gaps([_hull(of) for of in zip(*asked, strict=True)], columns(net, results[0]))
+        together = _without_gaps([_hull(of) for of in zip(*wanted_spans, strict=True)], columns(net, results[0]))
         has.update(dict.fromkeys(results, together))
         for read in net.reads[op]:
             needed[read.map].append([_needed(net, read, span) for span in together])
-    for name, asked in needed.items():
+    for name, wanted_spans in needed.items():
         if name not in schedule.produced:
-            has[name] = _without_gaps([_hull(of) for of in zip(*asked, strict=True)], columns(net, name))
+            has[name] = _without_gaps([_hull(of) for of in zip(*wanted_spans, strict=True)], columns(net, name))
     for name, spans in has.items():
         if any(start >= stop for start, stop in spans):
             return f"a strip has nothing of {name!r}"

@@ -195,11 +195,13 @@ class _Training:
         name = self.data.scheme
         self.files.write(name, trained.weights, {**trained.card, **others})
         rows: list[tuple[str, ...]] = []
-        for label, metrics in [(f"{split} split", trained.card["metrics"])] + [("unseen families", found["metrics"]) for found in others.values()]:
+        for label, metrics in [(f"{split} split", trained.card["metrics"])] + [("unseen families", other["metrics"]) for other in others.values()]:
             for what, key in (("network", "test"), ("rule", "test_rule")):
-                found = {**metrics[key], "near": metrics[key]["near"]["accuracy"]}
+                figures = {**metrics[key], "near": metrics[key]["near"]["accuracy"]}
                 keys = ("accuracy", "near", "f1", "auroc", "ece", "valid_called_invalid")
-                rows.append((f"{label}, {what}", f"{found['samples']:,}", *("-" if found[key] is None else f"{found[key]:.4f}" for key in keys)))
+                rows.append(
+                    (f"{label}, {what}", f"{figures['samples']:,}", *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys))
+                )
         took = f"[dim]{trained.card['epochs']} epochs, {trained.card['seconds']:.0f} s; wrote[/] {shown(self.files.folder / name)}.safetensors\n"
         self.lines += [spread((name, *COLUMNS), rows), took]
 
