@@ -20,7 +20,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.results import Sheet, add_option
-from lfopt.app.batch.engine import Failure, Workers, cluster, processes, run
+from lfopt.app.batch.engine import JobFailure, Workers, cluster, processes, run
 from lfopt.app.batch.jobs import BatchJob, read_jobs
 from lfopt.app.batch.journal import journal
 from lfopt.app.batch.rows import row_of, write_table
@@ -82,14 +82,14 @@ def _row(table: Table, name: str, jobs: list[BatchJob], making: float, workers: 
         first = 0.0
         with journal(path, "lfopt.journal/1", JobResult) as kept:
             for k, outcome in run(partial(_answered, answer=answer), jobs, workers):
-                assert not isinstance(outcome, Failure), outcome.message
+                assert not isinstance(outcome, JobFailure), outcome.message
                 kept.add(jobs[k].key, outcome)
                 first = first or time.perf_counter() - start
         done = time.perf_counter()
         with journal(path, "lfopt.journal/1", JobResult) as kept:
-            found = dict(kept.rows)
+            rows = dict(kept.rows)
         read = time.perf_counter()
-        write_table(out, [row_of(job, found[job.key]) for job in jobs])
+        write_table(out, [row_of(job, rows[job.key]) for job in jobs])
         written = time.perf_counter()
     together = making + written - start
     seconds = (making, first, done - start, read - done, written - read, together)

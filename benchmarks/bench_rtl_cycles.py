@@ -34,22 +34,22 @@ def main() -> None:
     parser.add_argument("plans", nargs="+", type=Path)
     parser.add_argument("--groups", action="store_true", help="run every group by itself too")
     add_option(parser)
-    asked = parser.parse_args()
-    sheet, table = Sheet("rtl-cycles", asked.results), Table(box=box.SIMPLE_HEAD)
+    options = parser.parse_args()
+    sheet, table = Sheet("rtl-cycles", options.results), Table(box=box.SIMPLE_HEAD)
     for head in ("plan or group", "RTL cycles", "predicted", "error", "array", "compute-bound groups"):
         table.add_column(head, justify="left" if head.startswith("plan") else "right")
     print(f"{'':34} {'RTL cycles':>12} {'predicted':>12} {'error':>8} {'array':>7} {'compute-bound groups':>21}")
-    for path in asked.plans:
+    for path in options.plans:
         plan, graph = load_planned(path)
         report = simulate(plan, graph)
         lanes = plan.hardware.mac_rows * plan.hardware.mac_columns
         bound = [group for group in report.groups if group.cycles.compute > group.cycles.dma]
         share = sum(group.macs for group in bound) / max(lanes * sum(group.cycles.total for group in bound), 1)
         line(table, path.parent.name, measured(plan, graph), report.cycles.total, report.macs / lanes, f"{100 * share:14.1f} % pred.")
-        if asked.groups:
-            for group, found in zip(plan.groups, report.groups, strict=True):
+        if options.groups:
+            for group, figures in zip(plan.groups, report.groups, strict=True):
                 alone = measured(*only(plan, graph, group))
-                line(table, f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, found.cycles.total, found.macs / lanes)
+                line(table, f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, figures.cycles.total, figures.macs / lanes)
     sheet.keep(table)
     sheet.write()
 
@@ -63,12 +63,12 @@ def line(table: Table, name: str, cycles: int, predicted: int, ideal: float, rem
 
 def only(plan: Plan, graph: Graph, group: PlannedGroup) -> tuple[Plan, Graph]:
     """A plan of one group of a network; what it loads and stores become inputs and outputs."""
-    there, kept = set(group.inputs) | set(graph.constants), list[Operator]()
+    known, kept = set(group.inputs) | set(graph.constants), list[Operator]()
     for operator in graph.operators:
         view = spec(operator.kind, operator.domain).view
-        if (operator.name in group.nodes or view) and all(name in there for name in operator.inputs if name):
+        if (operator.name in group.nodes or view) and all(name in known for name in operator.inputs if name):
             kept.append(operator)
-            there.update(operator.outputs)
+            known.update(operator.outputs)
     return replace(plan, groups=(replace(group, id=0),)), replace(graph, operators=tuple(kept), inputs=group.inputs, outputs=group.outputs)
 
 

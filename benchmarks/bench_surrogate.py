@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.results import Sheet, add_option, table_of
-from benchmarks.surrogates import CHIP, JUDGES, Samples, family_of, left_out, sources
+from benchmarks.surrogates import CHIP, JUDGES, SurrogateSamples, family_of, left_out, sources
 from explainers.surrogate import Rooflines, Surrogate
 from lfopt.app.commands.options import chip
 from lfopt.app.figures import GroupFigures
@@ -71,13 +71,13 @@ def main() -> None:
     options = parser.parse_args()
     sheet = Sheet("surrogate", options.results)
     with progress_line() as report:
-        samples = Samples.made(options.data, sources(options.models), report)
+        samples = SurrogateSamples.measured(options.data, sources(options.models), report)
     with ProcessPoolExecutor(options.jobs) as jobs:
-        asked = [jobs.submit(_network, samples, name, options) for name in options.networks]
-        said = {judge: jobs.submit(left_out, samples, judge) for judge in JUDGES}
-        found = [network.result() for network in asked]
-        accuracy = _accuracy(sheet, samples, {judge: rows.result() for judge, rows in said.items()})
-    verdicts, searches = [verdict for verdict, _ in found], [row for _, rows in found for row in rows]
+        networks = [jobs.submit(_network, samples, name, options) for name in options.networks]
+        estimates = {judge: jobs.submit(left_out, samples, judge) for judge in JUDGES}
+        results = [network.result() for network in networks]
+        accuracy = _accuracy(sheet, samples, {judge: rows.result() for judge, rows in estimates.items()})
+    verdicts, searches = [verdict for verdict, _ in results], [row for _, rows in results for row in rows]
     if options.weights:
         _ship(samples, accuracy[-1], options.weights)
     if verdicts:
@@ -88,20 +88,20 @@ def main() -> None:
         options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
 
 
-def _network(samples: Samples, name: str, options: argparse.Namespace) -> tuple[Row, list[Row]]:
+def _network(samples: SurrogateSamples, name: str, options: argparse.Namespace) -> tuple[Row, list[Row]]:
     """What a verdict on a group of a network costs, and what searches of it find."""
     graph = load_network(ZOO + name, None, "default", weights=False)
     learnt = samples.surrogate(samples.family != family_of(ZOO + name))
     return {"network": name, **_verdicts(graph, learnt)}, [{"network": name, **row} for row in _searches(graph, learnt, options)]
 
 
-def _accuracy(sheet: Sheet, samples: Samples, said: Mapping[str, np.ndarray]) -> list[Row]:
-    """`said`: by each judge, of families left out; (groups,) log2 of the cycles."""
+def _accuracy(sheet: Sheet, samples: SurrogateSamples, by_judge: Mapping[str, np.ndarray]) -> list[Row]:
+    """`by_judge`: by each judge, of families left out; (groups,) log2 of the cycles."""
     truth, rows, ranks = np.log2(samples.cycles), list[Row](), dict[str, np.ndarray]()
-    for judge, found in said.items():
-        error = np.abs(found - truth)
+    for judge, estimates in by_judge.items():
+        error = np.abs(estimates - truth)
         of = [samples.network == k for k in range(len(samples.names))]
-        ranks[judge] = np.array([spearmanr(found[here], truth[here])[0] for here in of])
+        ranks[judge] = np.array([spearmanr(estimates[here], truth[here])[0] for here in of])
         enough = f"{(ranks[judge] >= ENOUGH).sum()} of {len(of)}"
         rows.append({
             "judge": judge, "Spearman": ranks[judge].mean(), "worst": ranks[judge].min(), f"networks from {ENOUGH}": enough,
@@ -118,7 +118,7 @@ def _accuracy(sheet: Sheet, samples: Samples, said: Mapping[str, np.ndarray]) ->
     return rows
 
 
-def _ship(samples: Samples, accuracy: Row, path: Path) -> None:
+def _ship(samples: SurrogateSamples, accuracy: Row, path: Path) -> None:
     everything = np.ones(len(samples.cycles), bool)
     save_file({name: np.ascontiguousarray(array) for name, array in samples.surrogate(everything).arrays().items()}, path)
     networks = {name: int((samples.network == k).sum()) for k, name in enumerate(samples.names)}
@@ -182,11 +182,13 @@ def _searches(graph: Graph, surrogate: Surrogate, options: argparse.Namespace) -
         for learnt in (None, surrogate) if search else (None,):
             figures, clock = GroupFigures(_costs(graph), energy=False), time.process_time()
             groups = search(figures, learnt, start, options).groups if search else start
-            taken = time.process_time() - clock
+            cpu_seconds = time.process_time() - clock
             cycles = sum(min(way.cycles for way in figures(group)) for group in groups)
             guided = "" if search is None else "yes" if learnt else "no"
-            sys.stderr.write(f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, {figures.timed:,} judged, {taken:.0f} s\n")
-            rows.append({"search": name, "guided": guided, "cycles": cycles, "judged": figures.timed, "CPU s": taken if search else np.nan})
+            sys.stderr.write(
+                f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, {figures.timed:,} judged, {cpu_seconds:.0f} s\n"
+            )
+            rows.append({"search": name, "guided": guided, "cycles": cycles, "judged": figures.timed, "CPU s": cpu_seconds if search else np.nan})
     return rows
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from explainers.cuts import Cut, GroupCuts, cheapest
 from explainers.graph import links
-from explainers.needs import whole_bytes
+from explainers.scheme_rule import whole_bytes
 from explainers.split import Explain
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, SCHEMES, GroupCosts
@@ -43,19 +43,19 @@ def analytic(costs: GroupCosts) -> Explain:
     weights = [costs.groups.weight_bytes(1 << i)[1] for i in range(len(flow))]
 
     def explain(mask: int) -> np.ndarray:
-        held = [(1 << i, weights[i]) for i in bits(mask) if weights[i]]  # (operators that need it, bytes)
-        made: list[tuple[int, int, int]] = []  # (operator that makes it, operators that read it, bytes of a row)
+        resident = [(1 << i, weights[i]) for i in bits(mask) if weights[i]]  # (operators that need it, bytes)
+        internal_maps: list[tuple[int, int, int]] = []  # (operator that makes it, operators that read it, bytes of a row)
         for m, count in costs.groups.line_buffers.ring_rows(mask).items():
             maker = (1 << flow.producer[m]) & mask if flow.producer[m] >= 0 else 0
             readers = flow.readers[m] & mask
-            held.append((readers or maker, count * rows[m]))
+            resident.append((readers or maker, count * rows[m]))
             if maker and readers:
-                made.append((maker, readers, rows[m]))
-        total = sum(size for _, size in held)
+                internal_maps.append((maker, readers, rows[m]))
+        total = sum(size for _, size in resident)
 
         def taken(half: int) -> int:
-            stored = sum([row for maker, readers, row in made if maker & half and not readers & half])
-            return stored + sum([size for users, size in held if users & half])
+            stored = sum([row for maker, readers, row in internal_maps if maker & half and not readers & half])
+            return stored + sum([size for users, size in resident if users & half])
 
         return _scored(flow, mask, lambda cut: total - max(taken(cut.first), taken(cut.second)))
 
@@ -69,13 +69,13 @@ def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
     more than any group that can run, and the more, the larger the group.
     """
 
-    def counted(mask: int) -> int:
-        found = need(mask)
-        return found if found < NEVER else whole_bytes(flow, [*bits(mask)])
+    def bytes_or_whole(mask: int) -> int:
+        bytes_needed = need(mask)
+        return bytes_needed if bytes_needed < NEVER else whole_bytes(flow, [*bits(mask)])
 
     def explain(mask: int) -> np.ndarray:
-        total = counted(mask)
-        return _scored(flow, mask, lambda cut: total - max(counted(cut.first), counted(cut.second)))
+        total = bytes_or_whole(mask)
+        return _scored(flow, mask, lambda cut: total - max(bytes_or_whole(cut.first), bytes_or_whole(cut.second)))
 
     return explain
 
@@ -86,19 +86,19 @@ def brute(costs: GroupCosts) -> Explain:
     -inf where no such way ends in legal groups. Raises ValueError where there are more than MOST_GROUPS groups to look at.
     """
     flow = costs.dataflow
-    found: dict[int, float] = {}
+    fewest_bytes: dict[int, float] = {}
 
     def best(mask: int) -> float:
         """Fewest bytes of any split of the group, or of the group as it is."""
-        if mask not in found:
-            if len(found) >= MOST_GROUPS:
+        if mask not in fewest_bytes:
+            if len(fewest_bytes) >= MOST_GROUPS:
                 raise ValueError(f"brute force: found a group with more than {MOST_GROUPS:,} groups in it")
             price = costs.price(mask)
             least = price.dram_bytes if price is not None else np.inf
             if price is None or not MODES[price.mode].steady:  # where every tensor moves once, no split moves less
                 least = min([least, *(best(cut.first) + best(cut.second) for cut in _every_cut(flow, mask))])
-            found[mask] = least
-        return found[mask]
+            fewest_bytes[mask] = least
+        return fewest_bytes[mask]
 
     def explain(mask: int) -> np.ndarray:
         where, operators, through = links(flow, mask), [*bits(mask)], GroupCuts(flow, mask)

@@ -38,25 +38,25 @@ def cut_apart(flow: Dataflow, mask: int, rng: np.random.Generator) -> list[tuple
         neighbours[operators[u]] |= 1 << operators[v]
         neighbours[operators[v]] |= 1 << operators[u]
     pieces = [mask]
-    found: list[tuple[int, ...]] = [(mask,)]
+    stages: list[tuple[int, ...]] = [(mask,)]
     for _ in range(int(rng.integers(1, MOST_CUTS + 1))):
         piece = pieces.pop(int(rng.integers(len(pieces))))
         pieces += [part for half in _halves(flow, piece, rng) for part in connected_parts(neighbours, half)]
-        found.append((*pieces,))
-    return found
+        stages.append((*pieces,))
+    return stages
 
 
 def link_weights(flow: Dataflow, mask: int, stages: Sequence[tuple[int, ...]], shares: np.ndarray) -> np.ndarray:
     """(links,) float64: of each link the shares (stages,) of those stages in which it is whole. What the group needs then is as much of what it needs
-    at each of them (see `explainers.needs`: stages are nested).
+    at each of them (see `explainers.scheme_rule`: stages are nested).
     """
-    where, found = links(flow, mask), 0.0
+    where, weights = links(flow, mask), 0.0
     for pieces, share in zip(stages, shares.tolist(), strict=True):
         owner = np.zeros(mask.bit_count(), np.int64)
         for number, piece in enumerate(pieces):
             owner[[piece >> i & 1 == 1 for i in bits(mask)]] = number
-        found = found + share * (owner[where[0]] == owner[where[1]])
-    return np.minimum(found, 1)  # shares that add up to a little more, as rounded
+        weights = weights + share * (owner[where[0]] == owner[where[1]])
+    return np.minimum(weights, 1)  # shares that add up to a little more, as rounded
 
 
 def _halves(flow: Dataflow, mask: int, rng: np.random.Generator) -> tuple[int, ...]:

@@ -52,14 +52,14 @@ class GroupCuts:
         ways = [(u, v), (v, u)]
         heap = [self._start(a, b) for a, b in ways if not flow.ancestors[a] >> b & 1]
         heapq.heapify(heap)
-        found: dict[tuple[int, int], Cut] = {}
-        while heap and len(found) < most:
+        cuts: dict[tuple[int, int], Cut] = {}
+        while heap and len(cuts) < most:
             cut, held, end = heapq.heappop(heap)
-            found.setdefault((cut.first, cut.second), cut)
-            if len(found) < most:
+            cuts.setdefault((cut.first, cut.second), cut)
+            if len(cuts) < most:
                 for larger in self._grown(cut, held, end):
                     heapq.heappush(heap, larger)
-        return sorted(found.values())
+        return sorted(cuts.values())
 
     def _start(self, u: int, v: int) -> tuple[Cut, int, int]:
         """The cut of the smallest `first`, operators held back, operator that must stay in `second`."""
@@ -92,9 +92,9 @@ def cheapest(flow: Dataflow, mask: int, where: np.ndarray) -> list[Cut]:
 
 def _touched(flow: Dataflow, mask: int) -> Iterator[tuple[int, int]]:
     """(operators of the group that make or read a map, elements that move if they are on both sides) for every map."""
-    made: set[int] = {m for i in bits(mask) for m in flow.results[i]}
-    for m in made | {o.map for i in bits(mask) for o in flow.operands[i]}:
-        touched = flow.readers[m] & mask | (1 << flow.producer[m] if m in made else 0)
+    results: set[int] = {m for i in bits(mask) for m in flow.results[i]}
+    for m in results | {o.map for i in bits(mask) for o in flow.operands[i]}:
+        touched = flow.readers[m] & mask | (1 << flow.producer[m] if m in results else 0)
         if touched & (touched - 1):
-            stored = m not in made or flow.is_output[m] or bool(flow.readers[m] & ~mask)
+            stored = m not in results or flow.is_output[m] or bool(flow.readers[m] & ~mask)
             yield touched, flow.maps[m].elements * (1 if stored else 2)

@@ -26,9 +26,9 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from explainers.graph import GroupGraph, Groups
-from explainers.needs import LabelScheme, Needs, Question
-from explainers.sampling import BETAS, Draw, Sample, Seed, batches, need, parts, sample, twins
+from explainers.graph import GroupGraph, GroupGraphs
+from explainers.sampling import BETAS, Draw, Sample, Seed, batches, need, parts, sample, structure_hashes
+from explainers.scheme_rule import LabelScheme, SchemeRule, ValidityQuery
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
@@ -77,7 +77,7 @@ def family(name: str) -> str:
     >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost"), family("cells_dense@3"), family("mine_7")
     ('DeepLab', 'SSD', 'cells_dense', 'mine_7')
     """
-    return next((found for part, found in FAMILIES if part in name.lower()), name.partition("@")[0])
+    return next((label for part, label in FAMILIES if part in name.lower()), name.partition("@")[0])
 
 
 def fingerprint(flow: Dataflow) -> str:
@@ -91,7 +91,7 @@ def fingerprint(flow: Dataflow) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class NetworkSource:
     """Where the groups of a shard come from, as it stands in the manifest."""
 
     name: str
@@ -109,10 +109,10 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Order:
-    """A shard to be made. The same order gives the same shard."""
+class ShardRequest:
+    """What a shard is to hold. Equal requests give equal shards."""
 
-    network: Source
+    network: NetworkSource
     scheme: LabelScheme
     groups: int  # at most
     seed: int
@@ -122,10 +122,10 @@ class Order:
     def settings(self) -> str:
         """Everything that the shard follows from, as JSON; where a file lies does not matter."""
         hardware = {key: getattr(self.hardware, key) for key in CHIP}
-        hardware |= {key: found for key, usual in NEWER.items() if (found := getattr(self.hardware, key)) != usual}
+        hardware |= {key: spec for key, usual in NEWER.items() if (spec := getattr(self.hardware, key)) != usual}
         network = {key: value for key, value in asdict(self.network).items() if key != "source" or self.network.sha256 is None}
-        found = {"schema": SCHEMA, "scheme": self.scheme, "groups": self.groups, "seed": self.seed, "betas": BETAS}
-        return json.dumps({**found, "hardware": hardware, "network": network})
+        spec = {"schema": SCHEMA, "scheme": self.scheme, "groups": self.groups, "seed": self.seed, "betas": BETAS}
+        return json.dumps({**spec, "hardware": hardware, "network": network})
 
     @property
     def file(self) -> str:
@@ -148,11 +148,11 @@ class Shard:
         return len(self.need)
 
     @classmethod
-    def of(cls, found: Sample, flow: Dataflow, settings: str) -> Shard:
+    def of(cls, drawn: Sample, flow: Dataflow, settings: str) -> Shard:
         """The groups of a sample."""
-        members = np.array([i for mask in found.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32)
-        offsets = np.cumsum([0, *(mask.bit_count() for mask in found.masks)])
-        return cls(members, offsets.astype(np.int64), found.needs, found.draws, np.array(flow.names(flow.everything)), settings)
+        members = np.array([i for mask in drawn.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32)
+        offsets = np.cumsum([0, *(mask.bit_count() for mask in drawn.masks)])
+        return cls(members, offsets.astype(np.int64), drawn.needs, drawn.draws, np.array(flow.names(flow.everything)), settings)
 
     def operators(self, k: int) -> tuple[int, ...]:
         """Operators of a group, ascending."""
@@ -190,7 +190,7 @@ class Shard:
         return shard
 
 
-def seeds(seed: int, network: Source) -> Seed:
+def seeds(seed: int, network: NetworkSource) -> Seed:
     """Of the draws of a network: networks that are almost equal, such as two exports of one, get groups of their own."""
     return seed, int(network.fingerprint[:8], 16)
 
@@ -200,10 +200,10 @@ def costs_of(flow: Dataflow, hardware: Hardware, scheme: LabelScheme) -> GroupCo
     return GroupCosts(flow, hardware, scheme=scheme, epilogue=False)
 
 
-def make(order: Order, flow: Dataflow, drawer: Callable[[GroupCosts], Draw]) -> Shard:
+def make(request: ShardRequest, flow: Dataflow, drawer: Callable[[GroupCosts], Draw]) -> Shard:
     """Draw and label the groups of one network."""
-    costs = costs_of(flow, order.hardware, order.scheme)
-    return Shard.of(sample(costs, drawer(costs), order.groups, seeds(order.seed, order.network)), flow, order.settings)
+    costs = costs_of(flow, request.hardware, request.scheme)
+    return Shard.of(sample(costs, drawer(costs), request.groups, seeds(request.seed, request.network)), flow, request.settings)
 
 
 def outdated(shard: Shard, costs: GroupCosts) -> bool:
@@ -229,7 +229,7 @@ class Dataset:
     """The groups of one scheme, numbered through all networks."""
 
     scheme: LabelScheme
-    networks: tuple[Source, ...]
+    networks: tuple[NetworkSource, ...]
     shards: tuple[Shard, ...]  # per network
     sha256: str  # over the digests of all shards: names the data set
     load: Load
@@ -239,17 +239,19 @@ class Dataset:
         """A finished data set. Raises InvalidConfig if it is none, or damaged."""
         data = read_manifest(folder)
         try:
-            found = data["schemes"].get(scheme, {"finished": False})
-            entries = [(Source(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in found.get("networks", ())]
-            finished = found["finished"] and bool(entries)
+            listing = data["schemes"].get(scheme, {"finished": False})
+            entries = [
+                (NetworkSource(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in listing.get("networks", ())
+            ]
+            finished = listing["finished"] and bool(entries)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
             raise InvalidConfig(f"{folder}: holds no finished data for scheme {scheme}; `lfopt dataset -o {folder} --scheme {scheme}` makes it")
         digest = hashlib.sha256()
         for _, path, listed in entries:
-            if (there := _sha256(path)) != listed:
-                raise InvalidConfig(f"{path}: its SHA-256 is {there[:16]}..., {MANIFEST} says {listed[:16]}...")
+            if (digest_on_disk := _sha256(path)) != listed:
+                raise InvalidConfig(f"{path}: its SHA-256 is {digest_on_disk[:16]}..., {MANIFEST} says {listed[:16]}...")
             digest.update(listed.encode())
         shards = tuple(Shard.read(path) for _, path, _ in entries)
         return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), load)
@@ -265,12 +267,12 @@ class Dataset:
     @cached_property
     def neediest(self) -> np.ndarray:
         """(groups,) int64: F_beta of the operator of each group that needs most by itself, in bytes."""
-        found: list[np.ndarray] = []
+        neediest: list[np.ndarray] = []
         for n, shard in enumerate(self.shards):
             costs = costs_of(self.flow(n), self.chip(n), self.scheme)
             alone = np.array([need(costs, 1 << i) for i in range(len(costs.dataflow))], np.int64)
-            found.append(np.maximum.reduceat(alone[shard.members], shard.offsets[:-1]))
-        return np.concatenate(found)
+            neediest.append(np.maximum.reduceat(alone[shard.members], shard.offsets[:-1]))
+        return np.concatenate(neediest)
 
     @cached_property
     def network(self) -> np.ndarray:
@@ -283,12 +285,12 @@ class Dataset:
         return np.array([network.family for network in self.networks])[self.network]
 
     @cached_property
-    def twins(self) -> np.ndarray:
+    def structure_hashes(self) -> np.ndarray:
         """(groups,) uint64: equal for groups with equal graphs."""
-        return np.concatenate([twins(Groups(self.flow(n), self.chip(n)), self.masks(n)) for n in range(len(self.shards))])
+        return np.concatenate([structure_hashes(GroupGraphs(self.flow(n), self.chip(n)), self.masks(n)) for n in range(len(self.shards))])
 
     @cached_property
-    def _rules(self) -> dict[int, Needs]:
+    def _rules(self) -> dict[int, SchemeRule]:
         return {}
 
     @cached_property
@@ -330,25 +332,25 @@ class Dataset:
     def graphs(self, groups: Sequence[int] | np.ndarray | None = None) -> list[GroupGraph]:
         """Graphs of some groups (of all, if not said which), in the order given, as the network reads them."""
         wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
-        made: dict[int, GroupGraph] = {}
+        graphs: dict[int, GroupGraph] = {}
         for n in np.unique(self.network[wanted]).tolist():
             start, shard = int(np.searchsorted(self.network, n)), self.shards[n]
             numbers = np.unique(wanted[self.network[wanted] == n])
             masks = [shard.mask(k) for k in (numbers - start).tolist()]
             for first, batch in batches(self.rules(n).groups, masks):
                 for group, (features, links), unit, never in zip(numbers[first:].tolist(), parts(batch), batch.units, batch.never, strict=False):
-                    made[group] = GroupGraph(shard.operators(group - start), features, links, float(unit), bool(never))
-        return [made[group] for group in wanted.tolist()]
+                    graphs[group] = GroupGraph(shard.operators(group - start), features, links, float(unit), bool(never))
+        return [graphs[group] for group in wanted.tolist()]
 
-    def question(self, group: int, buffer_bytes: float) -> Question:
+    def question(self, group: int, buffer_bytes: float) -> ValidityQuery:
         """Whether a group runs from a buffer."""
         n = int(self.network[group])
-        return Question(self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes)
+        return ValidityQuery(self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes)
 
-    def rules(self, network: int) -> Needs:
+    def rules(self, network: int) -> SchemeRule:
         """The rule of the scheme on one network."""
         if network not in self._rules:
-            self._rules[network] = Needs(self.flow(network), self.chip(network), self.scheme)
+            self._rules[network] = SchemeRule(self.flow(network), self.chip(network), self.scheme)
         return self._rules[network]
 
 
@@ -378,15 +380,15 @@ def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_O
 
     Groups with equal graphs stay together. By family, those outside the held-out families that equal one inside are in no part.
     """
-    keys = np.unique(dataset.twins, return_inverse=True)[1]
+    keys = np.unique(dataset.structure_hashes, return_inverse=True)[1]
     order = np.random.default_rng(seed).permutation(keys.max(initial=-1) + 1)
     rank = order[keys]  # of each group: place of its structure in a random order
     if by == "random":
         return Split(*_cut(rank, np.ones(len(rank), bool), (0.8, 0.9)))
     outside = np.isin(dataset.families, held_out)
     if not outside.any() or outside.all():
-        found = ", ".join(sorted({*dataset.families.tolist()}))
-        raise InvalidConfig(f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has {found}")
+        families = ", ".join(sorted({*dataset.families.tolist()}))
+        raise InvalidConfig(f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has {families}")
     train, validation, _ = _cut(rank, ~outside & ~np.isin(keys, keys[outside]), (0.9, 1.0))
     return Split(train, validation, np.flatnonzero(outside))
 

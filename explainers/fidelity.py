@@ -21,26 +21,26 @@ from torch_geometric.explain.config import ExplanationType, MaskType
 from torch_geometric.explain.metric import fidelity, unfaithfulness
 
 from explainers.gnn_explainer import VERDICT
-from explainers.model import Network, Verdict
-from explainers.needs import Question
+from explainers.model import ValidityClassifier, ValidityGNN
 from explainers.predictor import Predictor
+from explainers.scheme_rule import ValidityQuery
 from explainers.split import LINKS
 
 
-def measures(explained: Iterable[tuple[Question, np.ndarray]], predictor: Predictor, kept: int = LINKS) -> dict[str, float]:
+def measures(explained: Iterable[tuple[ValidityQuery, np.ndarray]], predictor: Predictor, kept: int = LINKS) -> dict[str, float]:
     """Means over groups with their scores, of those that have more links than are `kept`: the most that an explanation has."""
-    verdict = Verdict(Network.of(predictor.weights)).eval()
+    verdict = ValidityClassifier(ValidityGNN.of(predictor.weights)).eval()
     explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
-    found: list[tuple[float, float, float, float]] = []
-    for asked, scores in explained:
+    rows: list[tuple[float, float, float, float]] = []
+    for query, scores in explained:
         if scores.size <= kept:
             continue
         blamed = np.zeros(scores.size, np.float32)
         blamed[np.argsort(-scores, kind="stable")[:kept]] = 1
         blamed[scores == -np.inf] = 0
-        explanation = explainer(**Verdict.inputs([asked], predictor.odds([asked])))
+        explanation = explainer(**ValidityClassifier.inputs([query], predictor.odds([query])))
         assert isinstance(explanation, Explanation)
         explanation.edge_mask = torch.from_numpy(blamed)  # in place of the library's random one
-        found.append((*fidelity(explainer, explanation), unfaithfulness(explainer, explanation), 1 - float(blamed.mean())))
-    means = np.mean(found, 0).tolist() if found else [math.nan] * 4
-    return dict(zip(("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity"), means, strict=True)) | {"groups": len(found)}
+        rows.append((*fidelity(explainer, explanation), unfaithfulness(explainer, explanation), 1 - float(blamed.mean())))
+    means = np.mean(rows, 0).tolist() if rows else [math.nan] * 4
+    return dict(zip(("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity"), means, strict=True)) | {"groups": len(rows)}

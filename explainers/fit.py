@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from explainers.dataset import Dataset, Split
 from explainers.minibatches import Material, Minibatch, collate, whole
-from explainers.model import Network, spread
+from explainers.model import ValidityGNN, spread
 from explainers.predictor import SURE
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import printable
@@ -30,7 +30,7 @@ AT_ONCE = 20_000  # operators that are measured together
 EXACT = 2**-9  # doublings: a rule that is off by less counts as exact
 STEPS = 16  # minibatches at least, however small the data set
 
-Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
+ReportProgress = Callable[[str, float], None]  # (what is going on, how much of it is done)
 
 
 class Epoch(NamedTuple):
@@ -43,7 +43,7 @@ class Epoch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """How to train."""
 
     epochs: int = 20  # at most
@@ -74,15 +74,15 @@ class Progress:
     def read(cls, path: Path, settings: dict[str, Any]) -> Progress:
         """Raises InvalidConfig if the file is none, or of another training."""
         try:
-            found = torch.load(path, weights_only=True)
-            made = cls(found["settings"], [Epoch(*epoch) for epoch in found["history"]], found["state"])
+            stored = torch.load(path, weights_only=True)
+            progress = cls(stored["settings"], [Epoch(*epoch) for epoch in stored["history"]], stored["state"])
         except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
             raise InvalidConfig(f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; remove it, or leave out --resume") from None
-        if other := [key for key, value in settings.items() if made.settings.get(key) != value]:
+        if other := [key for key, value in settings.items() if progress.settings.get(key) != value]:
             key = other[0]
-            before = printable(made.settings.get(key))
+            before = printable(progress.settings.get(key))
             raise InvalidConfig(f"{path}: is of a training with {key} {before}; found {settings[key]}: leave out --resume, or go on as it began")
-        return made
+        return progress
 
 
 class Checkpoint(NamedTuple):
@@ -93,7 +93,12 @@ class Checkpoint(NamedTuple):
 
 
 def fit(
-    dataset: Dataset, parts: Split, settings: Settings, report: Report, checkpoint: Checkpoint | None = None, material: Material | None = None
+    dataset: Dataset,
+    parts: Split,
+    settings: TrainingSettings,
+    report: ReportProgress,
+    checkpoint: Checkpoint | None = None,
+    material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], list[Epoch]]:
     """The weights of the epoch with the smallest loss on the validation part, and all epochs. `material`: where the groups are made ready already.
 
@@ -112,7 +117,7 @@ def fit(
     material = material or prepared(dataset, settings, report, np.sort(order))
     batches = material.minibatches(order, settings.operators, STEPS, settings.device)
     checks = collate(whole(dataset, parts.validation), AT_ONCE, device=settings.device)
-    network = Network().to(settings.device)
+    network = ValidityGNN().to(settings.device)
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.epochs * len(batches), pct_start=0.1)
     progress = checkpoint.begun if checkpoint and checkpoint.begun else Progress(checked(settings, dataset))
@@ -150,13 +155,13 @@ def fit(
     return {name: value.numpy() for name, value in best.items()}, history
 
 
-def prepared(dataset: Dataset, settings: Settings, report: Report, groups: np.ndarray | None = None) -> Material:
+def prepared(dataset: Dataset, settings: TrainingSettings, report: ReportProgress, groups: np.ndarray | None = None) -> Material:
     """Groups to learn from (all, if not said which), for any number of trainings."""
     report(f"{dataset.scheme}: groups as graphs, whole and in pieces", 0.0)
     return Material.of(dataset, np.arange(len(dataset)) if groups is None else groups, settings.cut, np.random.default_rng(settings.seed))
 
 
-def checked(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+def checked(settings: TrainingSettings, dataset: Dataset) -> dict[str, Any]:
     """What must be equal for training to go on where it was."""
     return {**asdict(settings), "data": dataset.sha256}
 
@@ -168,13 +173,13 @@ def _best(history: Sequence[Epoch]) -> int:
 
 def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
     """(groups,): of whether the rule is exact, of the logistic distribution of F_beta where it is not, and of whether the group runs at all."""
-    there = batch.residual.isfinite() & (batch.never == 0)
+    finite = batch.residual.isfinite() & (batch.never == 0)
     exact, wide = batch.residual.abs() < EXACT, spread(outputs)
-    off = (torch.where(there, batch.residual, 0) - outputs[:, 0]) / wide
+    off = (torch.where(finite, batch.residual, 0) - outputs[:, 0]) / wide
     size = off + wide.log() + 2 * nn.functional.softplus(-off)
     hurdle = nn.functional.softplus(torch.where(exact, -outputs[:, 2], outputs[:, 2])) + torch.where(exact, 0, size)
     never = nn.functional.binary_cross_entropy_with_logits(SURE * (2 * batch.rule_never - 1) + outputs[:, 3], batch.never, reduction="none")
-    return torch.where(there, hurdle, 0) + never
+    return torch.where(finite, hurdle, 0) + never
 
 
 def _loss(outputs: Tensor, batch: Minibatch) -> Tensor:
@@ -182,7 +187,7 @@ def _loss(outputs: Tensor, batch: Minibatch) -> Tensor:
 
 
 @torch.no_grad()
-def _validation(network: Network, batches: Sequence[Minibatch]) -> float:
+def _validation(network: ValidityGNN, batches: Sequence[Minibatch]) -> float:
     total = sum(float(_losses(network(*batch.inputs), batch).double().sum()) for batch in batches)
     count = sum(len(batch.never) for batch in batches)
     return total / count if count else math.nan

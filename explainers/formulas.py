@@ -31,7 +31,7 @@ FULL = -1  # of no segment
 STARTS = (True, False)  # whether contractions without another before them in the group make slices
 
 
-class Ring(NamedTuple):
+class RingBytes(NamedTuple):
     """Rows on chip, per group."""
 
     window: np.ndarray  # (groups, operators) bytes: of results and of maps that come in, as wide as the widest window that reads them
@@ -47,7 +47,7 @@ class Kinds(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class OperatorReads:
     """All reads of one map by one operator."""
 
     reader: int
@@ -59,7 +59,7 @@ class Read:
     stride: float  # rows per row of the result
 
     @classmethod
-    def of(cls, reader: int, m: int, producer: int, reads: list[RowReads]) -> Read:
+    def of(cls, reader: int, m: int, producer: int, reads: list[RowReads]) -> OperatorReads:
         """The union of several operands."""
         need = np.max([(0, *r.need) for r in reads], 0).astype(np.int64)
         keep = np.min([r.keep for r in reads], 0).astype(np.int64)
@@ -71,13 +71,13 @@ class Formulas:
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
         self.flow, self.hardware = flow, hardware
-        self.reads: list[tuple[Read, ...]] = []  # per operator
+        self.reads: list[tuple[OperatorReads, ...]] = []  # per operator
         for i, operands in enumerate(flow.operands):
-            found: dict[int, list[RowReads]] = {}
+            by_map: dict[int, list[RowReads]] = {}
             for o in operands:
-                found.setdefault(o.map, []).append(o.reads)
-            self.reads.append(tuple(Read.of(i, m, flow.producer[m], reads) for m, reads in found.items()))
-        self.readers: list[list[Read]] = [[] for _ in flow.maps]
+                by_map.setdefault(o.map, []).append(o.reads)
+            self.reads.append(tuple(OperatorReads.of(i, m, flow.producer[m], reads) for m, reads in by_map.items()))
+        self.readers: list[list[OperatorReads]] = [[] for _ in flow.maps]
         for read in (read for reads in self.reads for read in reads):
             self.readers[read.map].append(read)
         self.heights = np.array(flow.heights, np.int64)
@@ -109,8 +109,8 @@ class Formulas:
     @cached_property
     def block_bytes(self) -> np.ndarray:
         """(operators,): of the weights of as many output channels."""
-        made = np.array([self.channels[results[0]] if results else 1.0 for results in self.flow.results])
-        return self.weight_bytes / made * np.minimum(made, self.hardware.channel_align)
+        result_channels = np.array([self.channels[results[0]] if results else 1.0 for results in self.flow.results])
+        return self.weight_bytes / result_channels * np.minimum(result_channels, self.hardware.channel_align)
 
     # -- formulas ----------------------------------------------------------------------------------------------------------------------------
 
@@ -155,50 +155,50 @@ class Formulas:
 
     def _maps(self, members: np.ndarray) -> list[int]:
         """Those that any of the groups touches, ascending."""
-        there = self._operators(members)
-        return sorted({m for i in there for m in self.flow.results[i]} | {read.map for i in there for read in self.reads[i]})
+        operators = self._operators(members)
+        return sorted({m for i in operators for m in self.flow.results[i]} | {read.map for i in operators for read in self.reads[i]})
 
     # -- rows --------------------------------------------------------------------------------------------------------------------------------
 
     def reach(self, members: np.ndarray) -> np.ndarray:
         """(groups, operators) int64: rows that each has made when the sinks of its group have made their first."""
-        found = np.zeros(members.shape, np.int64)
+        reached = np.zeros(members.shape, np.int64)
         for i in reversed(self._operators(members)):
             rows = np.zeros(len(members), np.int64)
             for m in self.flow.results[i]:
                 rows = np.maximum(rows, self._leaves(members, m))
                 for read in self.readers[m]:
-                    rows = np.maximum(rows, members[:, read.reader] * read.need[found[:, read.reader]])
-            found[:, i] = rows * members[:, i]
-        return found
+                    rows = np.maximum(rows, members[:, read.reader] * read.need[reached[:, read.reader]])
+            reached[:, i] = rows * members[:, i]
+        return reached
 
-    def rings(self, members: np.ndarray) -> Ring:
+    def rings(self, members: np.ndarray) -> RingBytes:
         """Rings of mode lbdf. A map that comes in is its first reader's."""
         reach = self.reach(members)
-        ring = Ring(np.zeros(members.shape), np.zeros(members.shape))
+        ring = RingBytes(np.zeros(members.shape), np.zeros(members.shape))
         for m in self._maps(members):
-            made = self._makes(members, m)
-            window, head = np.zeros(len(members), np.int64), made * reach[:, self.flow.producer[m]]
+            made_inside = self._makes(members, m)
+            window, head = np.zeros(len(members), np.int64), made_inside * reach[:, self.flow.producer[m]]
             for read in self.readers[m]:
-                there = members[:, read.reader]
-                window = np.maximum(window, there * read.widest)
-                head = np.maximum(head, there * ~made * read.need[reach[:, read.reader]])
-            window = np.maximum(window, made)
+                reading = members[:, read.reader]
+                window = np.maximum(window, reading * read.widest)
+                head = np.maximum(head, reading * ~made_inside * read.need[reach[:, read.reader]])
+            window = np.maximum(window, made_inside)
             rows = window
             for read in self.readers[m]:
                 rows = np.maximum(rows, members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]))
-            owner = self._owner(members, m, made)
+            owner = self._owner(members, m, made_inside)
             at = np.flatnonzero(owner >= 0)
             np.add.at(ring.window, (at, owner[at]), window[at] * self.row_bytes[m])
             np.add.at(ring.kept, (at, owner[at]), (rows - window)[at] * self.row_bytes[m])
         return ring
 
-    def _owner(self, members: np.ndarray, m: int, made: np.ndarray) -> np.ndarray:
+    def _owner(self, members: np.ndarray, m: int, made_inside: np.ndarray) -> np.ndarray:
         """(groups,): the operator that makes the map, or the first of the group that reads it; -1 where the group does not touch it."""
         owner = np.full(len(members), -1)
         for read in sorted(self.readers[m], key=lambda read: -read.reader):
             owner[members[:, read.reader]] = read.reader
-        owner[made] = self.flow.producer[m]
+        owner[made_inside] = self.flow.producer[m]
         return owner
 
     def _makes(self, members: np.ndarray, m: int) -> np.ndarray:
@@ -209,10 +209,10 @@ class Formulas:
         """(groups,) bool: whether a map, if the group makes it, is needed outside."""
         if self.flow.is_output[m]:
             return np.ones(len(members), bool)
-        found = np.zeros(len(members), bool)
+        read_outside = np.zeros(len(members), bool)
         for read in self.readers[m]:
-            found |= ~members[:, read.reader]
-        return found
+            read_outside |= ~members[:, read.reader]
+        return read_outside
 
     # -- bands -------------------------------------------------------------------------------------------------------------------------------
 
@@ -228,11 +228,11 @@ class Formulas:
     @cached_property
     def takes_slices(self) -> np.ndarray:
         """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums over them, where no view is between."""
-        flow, found = self.flow, np.zeros(len(self.flow), bool)
+        flow, takes = self.flow, np.zeros(len(self.flow), bool)
         for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
             seen = [flow.maps[o.map].shape == call.shape(o.input) for o in flow.operands[i]]
             if self.contracts[i]:
-                found[i] = all(seen)
+                takes[i] = all(seen)
             else:
                 local = (
                     row.elementwise
@@ -241,8 +241,8 @@ class Formulas:
                     or call.attribute("group", 1) > 1
                 )
                 same = {self.channels[m] for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}
-                found[i] = local and all(seen) and len(same) == 1
-        return found
+                takes[i] = local and all(seen) and len(same) == 1
+        return takes
 
     def kinds(self, members: np.ndarray, *, sliced: bool) -> Kinds:
         """Which maps are full and which are sliced. `sliced`: what contractions make that have none before them in the group."""
@@ -250,26 +250,26 @@ class Formulas:
         head, segment, deep = np.full(members.shape, FULL), np.full(members.shape, FULL), np.zeros(members.shape, bool)
         possible = np.ones(len(members), bool)
         for i in self._operators(members):
-            there, reads = members[:, i], self.reads[i]
+            in_group, reads = members[:, i], self.reads[i]
             low, high = np.full(len(members), len(flow)), np.full(len(members), FULL)
             before = np.zeros(len(members), bool)
             for read in reads:
                 if read.producer < 0:
                     continue
-                inside, source = there & members[:, read.producer], head[:, read.producer]
+                inside, source = in_group & members[:, read.producer], head[:, read.producer]
                 low, high = np.where(inside, np.minimum(low, source), low), np.where(inside, np.maximum(high, source), high)
                 before |= inside & deep[:, read.producer]
                 possible &= ~(inside & (flow.maps[read.map].rows == 1 < flow.heights[i]))
             segment[:, i] = high
-            possible &= ~(there & (high >= 0) & ((low != high) | ~takes[i]))
+            possible &= ~(in_group & (high >= 0) & ((low != high) | ~takes[i]))
             if contracts[i]:
                 several = bool(flow.results[i]) and self.channels[flow.results[i][0]] > self.hardware.channel_align
-                head[:, i] = np.where(there & (high < 0) & (before | sliced) & several, i, FULL)
+                head[:, i] = np.where(in_group & (high < 0) & (before | sliced) & several, i, FULL)
                 segment[:, i] = np.maximum(high, head[:, i])
-                deep[:, i] = there
+                deep[:, i] = in_group
             else:
                 head[:, i] = high
-                deep[:, i] = there & before
+                deep[:, i] = in_group & before
         return Kinds(head, segment, possible)
 
     def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
@@ -279,40 +279,42 @@ class Formulas:
         full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
         groups = np.arange(len(members))
         for i in reversed(self._operators(members)):
-            there, rows, span = members[:, i], np.zeros(len(members)), np.zeros(len(members))
+            in_group, rows, span = members[:, i], np.zeros(len(members)), np.zeros(len(members))
             for m in flow.results[i]:
                 rows = np.maximum(rows, self._leaves(members, m))
                 for read in self.readers[m]:
                     inside = members[:, read.reader]
                     rows = np.maximum(rows, inside * read.stride * new[:, read.reader])
                     span = np.maximum(span, inside * (read.stride * (extent[:, read.reader] - 1) + read.widest))
-            new[:, i] = there * np.minimum(rows, self.heights[i])
-            made = np.clip(np.where(kinds.head[:, i] >= 0, span, new[:, i]), 1, self.heights[i])
-            extent[:, i] = there * made
-            first = np.maximum(made, reach[:, i])
+            new[:, i] = in_group * np.minimum(rows, self.heights[i])
+            band_rows = np.clip(np.where(kinds.head[:, i] >= 0, span, new[:, i]), 1, self.heights[i])
+            extent[:, i] = in_group * band_rows
+            first = np.maximum(band_rows, reach[:, i])
             for m in flow.results[i]:
                 held = np.maximum(first, span)
                 for read in self.readers[m]:
                     start = np.maximum(reach[:, read.reader] - extent[:, read.reader].astype(np.int64), 0)
                     held = np.maximum(held, members[:, read.reader] * (reach[:, i] - read.keep[start]))
-                held = there * np.minimum(held, flow.maps[m].rows)
+                held = in_group * np.minimum(held, flow.maps[m].rows)
                 full += np.where(kinds.head[:, i] >= 0, 0, held * self.row_bytes[m])
-                scratch[groups, kinds.head[:, i]] += there * np.minimum(first, flow.maps[m].rows) * self.slice_bytes[m]
+                scratch[groups, kinds.head[:, i]] += in_group * np.minimum(first, flow.maps[m].rows) * self.slice_bytes[m]
                 if self.contracts[i]:
                     sums = self.hardware.sums_bytes(int(self.row_bytes[m]))
-                    scratch[groups, np.where(kinds.head[:, i] < 0, kinds.segment[:, i], FULL)] += there * np.minimum(first, flow.maps[m].rows) * sums
+                    scratch[groups, np.where(kinds.head[:, i] < 0, kinds.segment[:, i], FULL)] += (
+                        in_group * np.minimum(first, flow.maps[m].rows) * sums
+                    )
         full += self._coming_in(members, reach, extent)
         constants = np.minimum(BLOCKS * (members * self.block_bytes).max(1, initial=0), members @ self.weight_bytes)
         return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
 
     def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
         """(groups,): bytes of the maps that a group reads and does not make, in bands."""
-        found = np.zeros(len(members))
+        bytes_in = np.zeros(len(members))
         for m in self._maps(members):
             held = np.zeros(len(members))
             for read in self.readers[m]:
                 span = read.stride * (extent[:, read.reader] - 1) + read.widest
                 rows = np.maximum(span, read.need[reach[:, read.reader]])
                 held = np.maximum(held, members[:, read.reader] * np.maximum(rows, 1))
-            found += ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * self.row_bytes[m]
-        return found
+            bytes_in += ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * self.row_bytes[m]
+        return bytes_in

@@ -10,32 +10,32 @@ import torch
 from torch_geometric.explain import Explainer, GNNExplainer, ModelConfig
 from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType, ModelTaskLevel
 
-from explainers.model import Network, Verdict
-from explainers.needs import Needs, Question
+from explainers.model import ValidityClassifier, ValidityGNN
 from explainers.predictor import Predictor
+from explainers.scheme_rule import SchemeRule, ValidityQuery
 from explainers.split import Explain
 
 EPOCHS = 50
 RATE = 0.1
 SIZE = 0.05  # what a link in the mask costs. The library's price for undecided masks drives each to the side that it is drawn on, so there is none.
-VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)  # of `Verdict`
+VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)  # of `ValidityClassifier`
 
 
-def gnn_explainer(needs: Needs, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
+def gnn_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
     """Bound to one dataflow, chip and scheme. The same scores, but for rounding, whatever was asked before. One thread."""
     torch.set_num_threads(1)  # these graphs are too small for more
-    verdict = Verdict(Network.of(predictor.weights), removing=True).eval()
+    verdict = ValidityClassifier(ValidityGNN.of(predictor.weights), removing=True).eval()
     algorithm, valid = GNNExplainer(epochs=epochs, lr=rate, edge_size=SIZE, edge_ent=0.0), torch.tensor([0])
     explainer = Explainer(verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
 
     def explain(mask: int) -> np.ndarray:
-        asked = Question(needs, mask, needs.hardware.buffer_bytes)
-        if not asked.graph.links.shape[1]:
+        query = ValidityQuery(rule, mask, rule.hardware.buffer_bytes)
+        if not query.graph.links.shape[1]:
             return np.empty(0)
         with torch.random.fork_rng([]):
             torch.manual_seed(int(np.random.SeedSequence([seed, mask]).generate_state(1)[0]))
-            found = explainer(**Verdict.inputs([asked], predictor.odds([asked])), target=valid).edge_mask
-        assert found is not None, "a mask over links was asked for"
-        return found.double().numpy()
+            link_mask = explainer(**ValidityClassifier.inputs([query], predictor.odds([query])), target=valid).edge_mask
+        assert link_mask is not None, "a mask over links was asked for"
+        return link_mask.double().numpy()
 
     return explain

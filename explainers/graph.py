@@ -1,9 +1,9 @@
 """A fusion group as a graph that a network reads: a row of numbers per operator, and the links between operators.
 
 Nothing here knows the answer. The numbers are those of the paper (type of operator, input and output shape, weight size), in a form that does not
-change with the scale: sizes are shares of a unit, of what a rule without parameters says that the group needs (`explainers.needs`) or else of the
-buffer; so a chip with twice the buffer and maps twice as wide looks the same. Beyond the paper, an operator is told which of its maps come from
-outside the group or are needed there, and how many rows of its input one row of its result reads.
+change with the scale: sizes are shares of a unit, which is what a rule without parameters says that the group needs (`explainers.scheme_rule`), or
+else the buffer; so a chip with twice the buffer and maps twice as wide looks the same. Beyond the paper, an operator is told which of its maps come
+from outside the group or are needed there, and how many rows of its input one row of its result reads.
 
 Source: arXiv 2501.00636, section IV-A (node features).
 """
@@ -116,13 +116,13 @@ def kind(flow: Dataflow, i: int) -> str:
     return "shuffle" if row.mapping is Mapping.SHUFFLE else _OF_FAMILY.get(row.family) or _OF_MOVE.get(row.kind, "other")
 
 
-class Groups:
+class GroupGraphs:
     """The groups of one dataflow on one chip as graphs."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rule: Rule | None = None) -> None:
         """Sizes are shares of what `rule` says; without one, of the buffer."""
         self.flow, self.hardware, self.rule = flow, hardware, rule or self._buffer
-        self._reads = _Reads(flow)
+        self._reads = _ReadTable(flow)
 
     def _buffer(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.full(len(members), float(self.hardware.buffer_bytes)), np.zeros(len(members), bool)
@@ -139,8 +139,8 @@ class Groups:
         reader, read, inside = self._reads.of(members, groups, operators)
         features = self._own[operators]
         crossing = [(reader[~inside], self._map_bytes[:, self._reads.maps[read[~inside]]])]  # maps that come in, and that go out
-        maker, made = self._reads.leaving(members, groups, operators, reader, read, inside)
-        crossing.append((maker, self._map_bytes[:, made]))
+        maker, leaving = self._reads.leaving(members, groups, operators, reader, read, inside)
+        crossing.append((maker, self._map_bytes[:, leaving]))
         for column, (where, sizes) in enumerate((where, sizes) for where, both in crossing for sizes in both):
             _put_sizes(features, column, np.bincount(where, sizes, operators.size))
         (units, never), starts = self.rule(members), np.searchsorted(groups, np.arange(len(members)))
@@ -154,21 +154,21 @@ class Groups:
     @cached_property
     def _own(self) -> np.ndarray:
         """(operators, FEATURES): what does not depend on the group, sizes in bytes; the first four sizes do."""
-        found = np.zeros((len(self.flow), FEATURES), np.float32)
+        features = np.zeros((len(self.flow), FEATURES), np.float32)
         for i, operands in enumerate(self.flow.operands):
-            found[i, KINDS.index(kind(self.flow, i))] = 1
-            found[i, len(KINDS)] = any(o.reads.rows_in > 1 and o.reads.rows_out and o.reads.need[0] == o.reads.rows_in for o in operands)
+            features[i, KINDS.index(kind(self.flow, i))] = 1
+            features[i, len(KINDS)] = any(o.reads.rows_in > 1 and o.reads.rows_out and o.reads.need[0] == o.reads.rows_in for o in operands)
         if len(self.flow):
-            found[:, len(KINDS) + 1 : -2 * SHARES] = [self._ratios(i) for i in range(len(self.flow))]
+            features[:, len(KINDS) + 1 : -2 * SHARES] = [self._ratios(i) for i in range(len(self.flow))]
             for column, sizes in enumerate(np.array([self._held(i) for i in range(len(self.flow))]).T, start=4):
-                _put_sizes(found, column, sizes)
-        return found
+                _put_sizes(features, column, sizes)
+        return features
 
     def _ratios(self, i: int) -> list[float]:
         """Logarithms: channels, rows and elements of a row of the result over those of the first operand; rows read for one row of the result."""
         flow, call = self.flow, self.flow.calls[i]
         read = flow.maps[flow.operands[i][0].map].shape if flow.operands[i] else call.result
-        ratios = [made / max(size, 1) for made, size in zip(_extents(call.result), _extents(read), strict=True)]
+        ratios = [written / max(size, 1) for written, size in zip(_extents(call.result), _extents(read), strict=True)]
         ratios.append(max((o.reads.widest[-1] for o in flow.operands[i]), default=1))
         return [log2(max(ratio, 2**-16)) / 16 for ratio in ratios]
 
@@ -178,18 +178,18 @@ class Groups:
         """
         flow, hardware = self.flow, self.hardware
         weights = sum(hardware.constant_bytes(w.elements, bias=w.bias) for w in flow.weights[i] if not w.gathered)
-        found: list[float] = [weights, weights / max(_extents(flow.calls[i].result)[0], 1)]
+        sizes: list[float] = [weights, weights / max(_extents(flow.calls[i].result)[0], 1)]
         for maps in ([o.map for o in flow.operands[i][:1]], flow.results[i]):
             row, whole = self._bytes(maps)
-            found += [row, whole, row / max([1, *(_extents(flow.maps[m].shape)[0] for m in maps)])]
-        return [*found, sum(o.reads.widest[-1] * hardware.row_bytes(flow.maps[o.map]) for o in flow.operands[i])]
+            sizes += [row, whole, row / max([1, *(_extents(flow.maps[m].shape)[0] for m in maps)])]
+        return [*sizes, sum(o.reads.widest[-1] * hardware.row_bytes(flow.maps[o.map]) for o in flow.operands[i])]
 
     def _bytes(self, maps: Iterable[int]) -> tuple[int, int]:
-        found = [self.flow.maps[m] for m in maps]
-        return sum(map(self.hardware.row_bytes, found)), sum(map(self.hardware.dram_bytes, found))
+        tensors = [self.flow.maps[m] for m in maps]
+        return sum(map(self.hardware.row_bytes, tensors)), sum(map(self.hardware.dram_bytes, tensors))
 
 
-class _Reads:
+class _ReadTable:
     """Which operator reads which map: one entry per operator and map, in the order of operators."""
 
     def __init__(self, flow: Dataflow) -> None:
@@ -198,13 +198,13 @@ class _Reads:
         self.producers = np.array(flow.producer, np.int64)[self.maps]
         self.counts = np.bincount(readers, minlength=len(flow))
         self.first = np.cumsum(self.counts) - self.counts
-        self.made_counts = np.array([len(results) for results in flow.results], np.int64)
-        self.made_first = np.cumsum(self.made_counts) - self.made_counts
-        self.made = np.array([m for results in flow.results for m in results], np.int64)
+        self.result_counts = np.array([len(results) for results in flow.results], np.int64)
+        self.first_result = np.cumsum(self.result_counts) - self.result_counts
+        self.results = np.array([m for results in flow.results for m in results], np.int64)
         number = np.zeros(len(flow.maps), np.int64)  # of each map among the results of its producer
-        number[self.made] = np.arange(self.made.size) - np.repeat(self.made_first, self.made_counts)
+        number[self.results] = np.arange(self.results.size) - np.repeat(self.first_result, self.result_counts)
         self.number = number[self.maps]
-        self.readers = np.array([flow.readers[m].bit_count() + flow.is_output[m] for m in self.made.tolist()], np.int64)
+        self.readers = np.array([flow.readers[m].bit_count() + flow.is_output[m] for m in self.results.tolist()], np.int64)
 
     def of(self, members: np.ndarray, groups: np.ndarray, operators: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Per read of an operator of a group: position of the reader, number of the read, whether the group makes what is read."""
@@ -218,20 +218,20 @@ class _Reads:
         self, members: np.ndarray, groups: np.ndarray, operators: np.ndarray, reader: np.ndarray, read: np.ndarray, inside: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """(position of the maker, map) of every map that is needed outside its group."""
-        counts = self.made_counts[operators]
+        counts = self.result_counts[operators]
         first = np.cumsum(counts) - counts
         maker = np.repeat(np.arange(operators.size), counts)
-        entry = np.arange(maker.size) + np.repeat(self.made_first[operators] - first, counts)
+        entry = np.arange(maker.size) + np.repeat(self.first_result[operators] - first, counts)
         place = members.cumsum().reshape(members.shape) - 1
         within = first[place[groups[reader[inside]], self.producers[read[inside]]]] + self.number[read[inside]]
         out = np.bincount(within, minlength=maker.size) < self.readers[entry]
-        return maker[out], self.made[entry[out]]
+        return maker[out], self.results[entry[out]]
 
     def links(self, members: np.ndarray, groups: np.ndarray, reader: np.ndarray, read: np.ndarray, inside: np.ndarray) -> np.ndarray:
         """(2, links): what `links` says of each group, as positions in the batch."""
         place = members.cumsum().reshape(members.shape) - 1
-        made = place[groups[reader[inside]], self.producers[read[inside]]]
-        keys = [made * groups.size + reader[inside]]
+        maker = place[groups[reader[inside]], self.producers[read[inside]]]
+        keys = [maker * groups.size + reader[inside]]
         reader, read = reader[~inside], read[~inside]
         same = groups[reader] * (self.maps.max(initial=0) + 1) + self.maps[read]  # equal where operators of one group read one map
         order = np.argsort(same, kind="stable")
@@ -254,11 +254,11 @@ def _put_sizes(features: np.ndarray, column: int, sizes: np.ndarray) -> None:
 
 def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
     """Features with a unit so many times as large, one per row."""
-    found = features.copy()
+    scaled = features.copy()
     logarithms = np.maximum(features[:, -SHARES:] * 16 - np.log2(factors).astype(np.float32)[:, None], log2(LEAST_SHARE))
-    found[:, -SHARES:] = logarithms / 16
-    found[:, -2 * SHARES : -SHARES] = np.minimum(np.exp2(logarithms), MOST_SHARE)
-    return found
+    scaled[:, -SHARES:] = logarithms / 16
+    scaled[:, -2 * SHARES : -SHARES] = np.minimum(np.exp2(logarithms), MOST_SHARE)
+    return scaled
 
 
 def own_sizes(features: np.ndarray) -> np.ndarray:
@@ -280,11 +280,11 @@ def links(flow: Dataflow, mask: int) -> np.ndarray:
     A producer and a reader of its map are linked; so are readers of a map from outside, one after the other: a group may hang together by that alone.
     """
     place = {i: k for k, i in enumerate(bits(mask))}
-    found: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     outside: set[int] = set()
     for i in bits(mask):
-        found.update((place[p], place[i]) for p in bits(flow.preds[i] & mask))
+        pairs.update((place[p], place[i]) for p in bits(flow.preds[i] & mask))
         outside.update(o.map for o in flow.operands[i] if flow.producer[o.map] < 0 or not mask >> flow.producer[o.map] & 1)
     for m in outside:
-        found.update((place[u], place[v]) for u, v in pairwise(bits(flow.readers[m] & mask)))
-    return np.array(sorted(found), np.int64).reshape(-1, 2).T
+        pairs.update((place[u], place[v]) for u, v in pairwise(bits(flow.readers[m] & mask)))
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2).T

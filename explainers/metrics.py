@@ -45,8 +45,8 @@ def measured(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
 
 def by(labels: Sequence[Any] | np.ndarray, probability: np.ndarray, invalid: np.ndarray) -> dict[str, dict[str, Any]]:
     """`confusion` of the samples of each label."""
-    found = np.asarray(labels)
-    return {str(label): confusion(probability[found == label], invalid[found == label]) for label in np.unique(found).tolist()}
+    keys = np.asarray(labels)
+    return {str(label): confusion(probability[keys == label], invalid[keys == label]) for label in np.unique(keys).tolist()}
 
 
 def log_loss(probability: np.ndarray, invalid: np.ndarray) -> float:

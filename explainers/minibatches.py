@@ -14,8 +14,8 @@ from explainers.counterfactuals import cut_apart, link_weights
 from explainers.dataset import Dataset, costs_of
 from explainers.graph import Batch, GroupGraph
 from explainers.model import neighbours
-from explainers.needs import Need, Needs
 from explainers.sampling import EDGES, need
+from explainers.scheme_rule import Requirement, SchemeRule
 from lfopt.planning import GroupCosts
 
 HARD = 0.5  # of the groups with links weighted: the share whose weights are 0 and 1
@@ -26,8 +26,8 @@ class Labelled(NamedTuple):
 
     graph: GroupGraph
     weights: np.ndarray  # (links,)
-    rule: Need  # what the rule says
-    need: Need  # what is so; log2_bytes is infinite where never is not 0
+    rule: Requirement  # what the rule says
+    need: Requirement  # what is so; log2_bytes is infinite where never is not 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,33 +69,33 @@ class Material:
     @classmethod
     def of(cls, dataset: Dataset, groups: np.ndarray, cut: int, rng: np.random.Generator) -> Material:
         """Of these groups, with links weighted in so many ways."""
-        found = dict(zip(groups.tolist(), whole(dataset, groups), strict=True))
+        labelled = dict(zip(groups.tolist(), whole(dataset, groups), strict=True))
         costs = {n: costs_of(dataset.flow(n), dataset.chip(n), dataset.scheme) for n in np.unique(dataset.network[groups]).tolist()}
         weighted: dict[int, tuple[Labelled, ...]] = {}
         for group, n in zip(groups.tolist(), dataset.network[groups].tolist(), strict=True):
-            graph, ways = found[group].graph, cut if len(found[group].graph) > 1 else 0
+            graph, ways = labelled[group].graph, cut if len(labelled[group].graph) > 1 else 0
             weighted[group] = tuple(_in_pieces(graph, costs[n], dataset.rules(n), rng) for _ in range(ways))
-        return cls(found, weighted)
+        return cls(labelled, weighted)
 
     def minibatches(self, groups: np.ndarray, operators: int, least: int, device: str) -> list[Minibatch]:
         """All of these groups, in the order given, first as they are, then in every way that they are weighted."""
         ways = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
-        found = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
+        minibatches = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
         for k in range(ways):
-            found += collate([self.weighted[group][k] for group in groups.tolist() if self.weighted[group]], operators, least, device)
-        return found
+            minibatches += collate([self.weighted[group][k] for group in groups.tolist() if self.weighted[group]], operators, least, device)
+        return minibatches
 
 
 def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
     """Groups as they are, in the order given."""
-    found: list[Labelled] = []
+    labelled: list[Labelled] = []
     for graph, bytes_ in zip(dataset.graphs(groups), dataset.needs[groups].tolist(), strict=True):
-        rule = Need(float(np.log2(graph.unit)), float(graph.never))
-        found.append(Labelled(graph, np.ones(graph.links.shape[1]), rule, Need(*_labels(np.array([bytes_]))[0])))
-    return found
+        rule = Requirement(float(np.log2(graph.unit)), float(graph.never))
+        labelled.append(Labelled(graph, np.ones(graph.links.shape[1]), rule, Requirement(*_labels(np.array([bytes_]))[0])))
+    return labelled
 
 
-def _in_pieces(graph: GroupGraph, costs: GroupCosts, rules: Needs, rng: np.random.Generator) -> Labelled:
+def _in_pieces(graph: GroupGraph, costs: GroupCosts, rules: SchemeRule, rng: np.random.Generator) -> Labelled:
     """A group with links cut by chance, or weighted between one cut and the next."""
     mask = sum(1 << i for i in graph.operators)
     stages = cut_apart(costs.dataflow, mask, rng)
@@ -103,29 +103,29 @@ def _in_pieces(graph: GroupGraph, costs: GroupCosts, rules: Needs, rng: np.rando
     judged = [_labels(np.array([need(costs, piece) for piece in pieces])).max(0) for pieces in stages]
     ruled = [rules.of(pieces).max(0) for pieces in stages]
     weights = link_weights(costs.dataflow, mask, stages, shares)
-    return Labelled(graph, weights, *(Need(*_mixed(np.array(each), shares)) for each in (ruled, judged)))
+    return Labelled(graph, weights, *(Requirement(*_mixed(np.array(each), shares)) for each in (ruled, judged)))
 
 
 def _labels(needs: np.ndarray) -> np.ndarray:
-    """(groups, 2): `Need`s of F_beta in bytes (groups,)."""
+    """(groups, 2): `Requirement`s of F_beta in bytes (groups,)."""
     never = needs >= EDGES[-1]
     return np.stack((np.where(never, np.inf, np.log2(np.maximum(needs, 1))), never), 1)
 
 
 def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
     """The mean (2,) of stages (stages, 2)."""
-    there = shares > 0
-    return (shares[there] @ values[there]).tolist()
+    present = shares > 0
+    return (shares[present] @ values[present]).tolist()
 
 
 def collate(labelled: Sequence[Labelled], operators: int, least: int = 1, device: str = "cpu") -> list[Minibatch]:
     """Minibatches of about so many operators, in order; of fewer, if that makes less than `least` minibatches."""
     operators = min(operators, sum(len(group.graph) for group in labelled) // least)
-    found: list[Minibatch] = []
+    minibatches: list[Minibatch] = []
     first = size = 0
     for k, group in enumerate(labelled, 1):
         size += len(group.graph)
         if size >= operators or k == len(labelled):
-            found.append(Minibatch.of(labelled[first:k], device))
+            minibatches.append(Minibatch.of(labelled[first:k], device))
             first, size = k, 0
-    return found
+    return minibatches

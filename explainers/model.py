@@ -1,9 +1,9 @@
 """The network that says how much buffer a group needs: its shape in PyTorch Geometric.
 
-It begins with what a rule without parameters says (`explainers.needs`), and gives a distribution: either the rule is exact, as it mostly is, or the
-logarithm of F_beta is logistic about the rule's plus a residual, with a spread (a hurdle model: Cragg, Econometrica 39, 1971); beside it stands how
-likely the group is never to run. So the probability that a group is invalid falls as the buffer grows, by construction, and any buffer can be asked
-about. Without the hurdle, noise in residuals that should be zero costs more than the others bring.
+It begins with what a rule without parameters says (`explainers.scheme_rule`), and gives a distribution: either the rule is exact, as it mostly is,
+or the logarithm of F_beta is logistic about the rule's plus a residual, with a spread (a hurdle model: Cragg, Econometrica 39, 1971); beside it
+stands how likely the group is never to run. So the probability that a group is invalid falls as the buffer grows, by construction, and any buffer
+can be asked about. Without the hurdle, noise in residuals that should be zero costs more than the others bring.
 
 Sources: arXiv 2501.00636, section IV-A (four GraphConv layers, hidden 128, sum aggregation, sum readout); Morris et al., AAAI 2019 (GraphConv). That
 it predicts the requirement and not the class, the rule, and the maxima beside the sums of the readout are ours.
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GraphConv, global_add_pool, global_max_pool
 
 from explainers.graph import FEATURES, Batch
-from explainers.needs import Question
 from explainers.predictor import GIVEN, HIDDEN, LARGEST_SPREAD, LAYERS, OUTPUTS, SMALLEST_SPREAD, SURE, scale
+from explainers.scheme_rule import ValidityQuery
 
 
 class LinkConv(GraphConv):
@@ -69,14 +69,14 @@ class _Neighbours(torch.autograd.Function):
 def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = None) -> Tensor:
     """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links), weighted (links,)."""
     values = np.ones(links.shape[1], np.float32) if weights is None else weights.astype(np.float32)
-    found = csr_array((np.tile(values, 2), np.concatenate((links, links[::-1]), 1)), shape=(operators, operators))
+    adjacency = csr_array((np.tile(values, 2), np.concatenate((links, links[::-1]), 1)), shape=(operators, operators))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that such matrices are new in PyTorch
-        starts, columns = (torch.from_numpy(array.astype(np.int64)) for array in (found.indptr, found.indices))
-        return torch.sparse_csr_tensor(starts, columns, torch.from_numpy(found.data), found.shape, check_invariants=False)
+        starts, columns = (torch.from_numpy(array.astype(np.int64)) for array in (adjacency.indptr, adjacency.indices))
+        return torch.sparse_csr_tensor(starts, columns, torch.from_numpy(adjacency.data), adjacency.shape, check_invariants=False)
 
 
-class Network(nn.Module):
+class ValidityGNN(nn.Module):
     """Of each group: residual, logarithm of the spread, log-odds that the rule is exact, and what is added to the log-odds that it never runs."""
 
     def __init__(self, features: int = FEATURES) -> None:
@@ -87,11 +87,11 @@ class Network(nn.Module):
         self.head = nn.Sequential(nn.Linear(2 * HIDDEN + GIVEN, HIDDEN), nn.ReLU(), last)
 
     @classmethod
-    def of(cls, weights: Mapping[str, np.ndarray]) -> Network:
+    def of(cls, weights: Mapping[str, np.ndarray]) -> ValidityGNN:
         """The network of a `Predictor`, which does not train any further."""
-        made = cls(weights["convs.0.lin_rel.weight"].shape[1])
-        made.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()})
-        return made.eval().requires_grad_(requires_grad=False)
+        network = cls(weights["convs.0.lin_rel.weight"].shape[1])
+        network.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()})
+        return network.eval().requires_grad_(requires_grad=False)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, given: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each; given: (groups, GIVEN) -> (groups, OUTPUTS).
@@ -115,7 +115,7 @@ def spread(outputs: Tensor) -> Tensor:
 
 
 def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
-    """(groups,) log-odds of being invalid; rule: (groups, 2), `Need` of each; buffers: (groups,) logarithms of bytes."""
+    """(groups,) log-odds of being invalid; rule: (groups, 2), `Requirement` of each; buffers: (groups,) logarithms of bytes."""
     over, certain, log_sigmoid = rule[:, 0] - buffers, outputs[:, 2], nn.functional.logsigmoid
     by_rule, learnt = over / SMALLEST_SPREAD, (over + outputs[:, 0]) / spread(outputs)
     fits = torch.logaddexp(log_sigmoid(certain) + log_sigmoid(-by_rule), log_sigmoid(-certain) + log_sigmoid(-learnt))
@@ -123,14 +123,14 @@ def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
     return both + (-torch.expm1(-both)).clamp(min=1e-30).log()
 
 
-class Verdict(nn.Module):
+class ValidityClassifier(nn.Module):
     """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the log-odds, scaled where they are large.
 
     Groups that are far too large have log-odds of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it. When an
     explainer weighs links, the network's messages are weighted, and the rule looks at the group with these links too.
     """
 
-    def __init__(self, network: Network, *, removing: bool = False) -> None:
+    def __init__(self, network: ValidityGNN, *, removing: bool = False) -> None:
         """`removing`: masks of explainers say which links go, so that what they look for is what must go for the group to fit (counterfactuals, as in
         Lucic et al., AISTATS 2022); else which stay.
         """
@@ -140,10 +140,10 @@ class Verdict(nn.Module):
             assert isinstance(conv, LinkConv)
             conv.removing = removing
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[Question], scale: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[ValidityQuery], scale: Tensor) -> Tensor:
         """(groups, 2) logits; scale: (groups,)."""
-        units = torch.tensor([[np.log2(asked.graph.unit), 0.0] for asked in questions], dtype=x.dtype)
-        buffers = torch.tensor([np.log2(asked.buffer_bytes) for asked in questions], dtype=x.dtype)
+        units = torch.tensor([[np.log2(query.graph.unit), 0.0] for query in questions], dtype=x.dtype)
+        buffers = torch.tensor([np.log2(query.buffer_bytes) for query in questions], dtype=x.dtype)
         first = self.network.convs[0]
         assert isinstance(first, LinkConv)
         weights = first.mask
@@ -155,9 +155,9 @@ class Verdict(nn.Module):
         return torch.stack((torch.zeros_like(invalid), invalid), -1)
 
     @staticmethod
-    def inputs(questions: Sequence[Question], logits: np.ndarray) -> dict[str, Any]:
+    def inputs(questions: Sequence[ValidityQuery], logits: np.ndarray) -> dict[str, Any]:
         """What it takes, of these groups and their log-odds (groups,)."""
-        batch = Batch.of([asked.graph for asked in questions])
+        batch = Batch.of([query.graph for query in questions])
         arrays = {"x": batch.features, "edge_index": batch.links, "batch": batch.group}
         return {
             **{name: torch.from_numpy(array) for name, array in arrays.items()},
@@ -170,13 +170,13 @@ class _Rule(torch.autograd.Function):
     """(groups, 2): what the rule says of groups with links weighted, whose gradient it knows."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, questions: Sequence[Question]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        counts = [asked.graph.links.shape[1] for asked in questions]
+    def forward(ctx: Any, weights: Tensor, questions: Sequence[ValidityQuery]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        counts = [query.graph.links.shape[1] for query in questions]
         parts = np.split(weights.detach().double().numpy(), np.cumsum(counts)[:-1])
-        found = [asked.weighted(part) for asked, part in zip(questions, parts, strict=True)]
-        ctx.slopes = torch.from_numpy(np.concatenate([each.slope for each in found], 1).T).to(weights.dtype)
+        requirements = [query.weighted(part) for query, part in zip(questions, parts, strict=True)]
+        ctx.slopes = torch.from_numpy(np.concatenate([each.slope for each in requirements], 1).T).to(weights.dtype)
         ctx.owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
-        return torch.tensor([each.need for each in found], dtype=weights.dtype)
+        return torch.tensor([each.need for each in requirements], dtype=weights.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]

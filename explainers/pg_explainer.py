@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from explainers.needs import Needs, Question
 from explainers.predictor import Predictor, one_thread, read_weights, sigmoid
+from explainers.scheme_rule import SchemeRule, ValidityQuery
 from explainers.split import Explain
 from lfopt.ir import InvalidConfig
 
@@ -31,13 +31,13 @@ class LinkScores:
             return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
 
 
-def pg_explainer(needs: Needs, predictor: Predictor, seed: int = 0) -> Explain:
+def pg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
     """Bound to one dataflow, chip and scheme. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used."""
     scores = LinkScores(beside(predictor, "pg", NAMES))
 
     def explain(mask: int) -> np.ndarray:
-        asked = Question(needs, mask, needs.hardware.buffer_bytes)
-        return scores(predictor.embed(asked), asked.graph.links)
+        query = ValidityQuery(rule, mask, rule.hardware.buffer_bytes)
+        return scores(predictor.embed(query), query.graph.links)
 
     return explain
 

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import ThreadpoolController
 
 from explainers.graph import FEATURES, Batch, own_sizes
-from explainers.needs import FORMULAS, Question
+from explainers.scheme_rule import FORMULAS, ValidityQuery
 from lfopt.ir import InvalidConfig
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -57,7 +57,7 @@ class Predictor:
     """A trained predictor of what groups need."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
-        """`weights` are those of `explainers.model.Network`, by its names; `path`: the file that they come from."""
+        """`weights` are those of `explainers.model.ValidityGNN`, by its names; `path`: the file that they come from."""
         self.weights, self.path = dict(weights), path
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []  # (2 x channels in, channels out): of neighbours, then of the operator itself; bias
         while f"convs.{len(self._layers)}.lin_rel.weight" in self.weights:
@@ -71,24 +71,26 @@ class Predictor:
         """The predictor that ships for a scheme, or one from a .safetensors file. Raises InvalidConfig."""
         path = WEIGHTS / f"{source}.safetensors" if source in FORMULAS else Path(source)
         weights = read_weights(path, "convs.0.lin_rel.weight", *(f"head.{layer}.{part}" for layer in (0, 2) for part in ("weight", "bias")))
-        if (found := weights["convs.0.lin_rel.weight"].shape[1]) != FEATURES:
-            raise InvalidConfig(f"{path}: was trained on {found} features of an operator, lfopt gives {FEATURES}; `lfopt train` trains anew")
+        if (trained_features := weights["convs.0.lin_rel.weight"].shape[1]) != FEATURES:
+            raise InvalidConfig(
+                f"{path}: was trained on {trained_features} features of an operator, lfopt gives {FEATURES}; `lfopt train` trains anew"
+            )
         return cls(weights, path)
 
     def forecast(self, batch: Batch) -> Forecast:
-        """What these groups need. `Groups.batch` is the quick way to many graphs."""
-        found = [self._outputs(part) for part in pieces(batch, AT_ONCE)]
-        residual, spread, exact, never = np.concatenate([np.empty((0, OUTPUTS)), *found]).T
+        """What these groups need. `GroupGraphs.batch` is the quick way to many graphs."""
+        outputs = [self._outputs(part) for part in pieces(batch, AT_ONCE)]
+        residual, spread, exact, never = np.concatenate([np.empty((0, OUTPUTS)), *outputs]).T
         rule, spread = np.log2(batch.units), np.clip(np.exp(spread), SMALLEST_SPREAD, LARGEST_SPREAD)
         return Forecast(rule, rule + residual, spread, exact, SURE * (2.0 * batch.never - 1) + never)
 
-    def odds(self, questions: Sequence[Question]) -> np.ndarray:
+    def odds(self, questions: Sequence[ValidityQuery]) -> np.ndarray:
         """(groups,) float64: log-odds that they do not run whole, each from its buffer."""
-        return self.forecast(Batch.of([asked.graph for asked in questions])).odds(np.array([asked.buffer_bytes for asked in questions]))
+        return self.forecast(Batch.of([query.graph for query in questions])).odds(np.array([query.buffer_bytes for query in questions]))
 
-    def embed(self, asked: Question) -> np.ndarray:
+    def embed(self, query: ValidityQuery) -> np.ndarray:
         """(operators, EMBEDDED) float32: embeddings after the last layer, and what is `shown` beside them."""
-        return np.concatenate((self.embed_batch(Batch.of([asked.graph])), shown(asked)), 1)
+        return np.concatenate((self.embed_batch(Batch.of([query.graph])), shown(query)), 1)
 
     def _outputs(self, batch: Batch) -> np.ndarray:
         x = self.embed_batch(batch)
@@ -115,12 +117,12 @@ class Predictor:
         return x
 
 
-def shown(asked: Question) -> np.ndarray:
+def shown(query: ValidityQuery) -> np.ndarray:
     """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and no buffer: how far the rule is from the
     buffer, the same for all; an operator's share of the weights and of the rows read for one row; and that of all operators up to it, in their order.
     """
-    graph = asked.graph
-    over = np.clip(np.log2(graph.unit / asked.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
+    graph = query.graph
+    over = np.clip(np.log2(graph.unit / query.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
     share = own_sizes(graph.features)
     share = share / max(float(share.sum()), 1e-9)
     return np.stack((np.full(len(graph), over), share, share.cumsum()), 1).astype(np.float32)
@@ -168,9 +170,9 @@ def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
 def read_weights(path: Path, *names: str) -> dict[str, np.ndarray]:
     """Arrays of a .safetensors file, these among them. Raises InvalidConfig."""
     try:
-        found = load_file(path)
+        arrays = load_file(path)
     except (OSError, SafetensorError) as error:
         raise InvalidConfig(f"{path}: no weights of a network here ({str(error)[:200]}); `lfopt train` makes them") from None
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in arrays]:
         raise InvalidConfig(f"{path}: holds no array {missing[0]!r}; accepted: what `lfopt train` writes")
-    return found
+    return arrays

@@ -39,13 +39,13 @@ FIELDS = {
 
 def save(dataset: Dataset, file: BinaryIO) -> None:
     """Write the graph of every group of a scheme, in order. Raises InvalidConfig as `Dataset.flow` does."""
-    found = dataset.graphs()
+    group_graphs = dataset.graphs()
     per_graph = {
-        "unit": np.array([graph.unit for graph in found]),
-        "never": np.array([graph.never for graph in found], np.int64),
+        "unit": np.array([graph.unit for graph in group_graphs]),
+        "never": np.array([graph.never for graph in group_graphs], np.int64),
         "need": dataset.needs,
         "y": np.less.outer(dataset.needs, BETAS).astype(np.int64),
-        "structure": np.unique(dataset.twins, return_inverse=True)[1].astype(np.int64),
+        "structure": np.unique(dataset.structure_hashes, return_inverse=True)[1].astype(np.int64),
         "network": dataset.network,
         "family": np.unique(dataset.families, return_inverse=True)[1].astype(np.int64),
     }
@@ -57,7 +57,7 @@ def save(dataset: Dataset, file: BinaryIO) -> None:
             operators=torch.tensor(graph.operators),
             **{name: values[k : k + 1] for name, values in tensors.items()},
         )
-        for k, graph in enumerate(found)
+        for k, graph in enumerate(group_graphs)
     ]
     data, slices = InMemoryDataset.collate(graphs)
     torch.save((data.to_dict(), slices, Data), file)  # as `InMemoryDataset.save`, which takes no open file

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from explainers.needs import Needs, Question
 from explainers.pg_explainer import beside
 from explainers.predictor import Predictor, one_thread
+from explainers.scheme_rule import SchemeRule, ValidityQuery
 from explainers.split import Explain
 
 PARTS = {"seed": 2, "grow": 3, "stop": 2}  # perceptrons, and how many embeddings each sees
@@ -69,7 +69,7 @@ class Agent:
         return np.maximum(hidden, 0) @ self._weights[f"{part}.2.weight"][0] + self._weights[f"{part}.2.bias"][0]
 
 
-def rg_explainer(needs: Needs, predictor: Predictor, seed: int = 0) -> Explain:
+def rg_explainer(rule: SchemeRule, predictor: Predictor, seed: int = 0) -> Explain:
     """Bound to one dataflow, chip and scheme. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
 
     Scores: links whose ends are both in the explanation are above 1, others below; of either, the earlier both ends were chosen, the higher.
@@ -77,10 +77,10 @@ def rg_explainer(needs: Needs, predictor: Predictor, seed: int = 0) -> Explain:
     agent = Agent(beside(predictor, "rg", NAMES))
 
     def explain(mask: int) -> np.ndarray:
-        asked = Question(needs, mask, needs.hardware.buffer_bytes)
+        query = ValidityQuery(rule, mask, rule.hardware.buffer_bytes)
         with one_thread():
-            order, explained = agent.order(predictor.embed(asked), asked.graph.links)
-        return link_scores(order, explained, asked.graph.links, len(asked.graph))
+            order, explained = agent.order(predictor.embed(query), query.graph.links)
+        return link_scores(order, explained, query.graph.links, len(query.graph))
 
     return explain
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from explainers.graph import Batch, Groups
+from explainers.graph import Batch, GroupGraphs
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 
@@ -54,7 +54,7 @@ def sample(costs: GroupCosts, draw: Draw, count: int, seed: Seed) -> Sample:
     masks = list(pool)
     needs = np.array([need(costs, mask) for mask in masks], np.int64)
     single = np.array([mask & (mask - 1) == 0 for mask in masks], bool)
-    new = np.array([found.new for found in pool.values()], bool)
+    new = np.array([origin.new for origin in pool.values()], bool)
     stratum = strata(needs)
     order = np.random.default_rng((*seed, count)).permutation(len(masks))
     order = order[~single[order] | (np.cumsum(single[order]) <= max(count // SINGLES, 1))]
@@ -64,25 +64,25 @@ def sample(costs: GroupCosts, draw: Draw, count: int, seed: Seed) -> Sample:
         taken = [candidates[stratum[candidates] == k][:share] for k, share in enumerate(shares(available, count - len(chosen)))]
         chosen = np.concatenate((chosen, *taken))
     chosen.sort()
-    draws = np.array([found.draw for found in pool.values()], np.int32)
+    draws = np.array([origin.draw for origin in pool.values()], np.int32)
     return Sample(tuple(masks[k] for k in chosen), needs[chosen], draws[chosen])
 
 
-class _Found(NamedTuple):
+class _Origin(NamedTuple):
     draw: int  # the first that met the group
     new: bool  # whether no group before it has the same structure
 
 
-def _pool(costs: GroupCosts, draw: Draw, count: int, seed: Seed) -> dict[int, _Found]:
+def _pool(costs: GroupCosts, draw: Draw, count: int, seed: Seed) -> dict[int, _Origin]:
     """All groups of so many draws that every stratum can be filled with different structures, as far as patience goes."""
-    pool: dict[int, _Found] = {}
+    pool: dict[int, _Origin] = {}
     structures: set[int] = set()
     filled = np.zeros(STRATA, np.int64)
-    groups = Groups(costs.dataflow, costs.hardware)
+    groups = GroupGraphs(costs.dataflow, costs.hardware)
     for number in range(_patience(len(costs.dataflow))):
         met = [mask for mask in dict.fromkeys(draw((*seed, number), _fits(costs, BETAS[number % len(BETAS)]))) if mask not in pool]
-        for mask, structure in zip(met, twins(groups, met).tolist(), strict=True):
-            pool[mask] = _Found(number, structure not in structures)
+        for mask, structure in zip(met, structure_hashes(groups, met).tolist(), strict=True):
+            pool[mask] = _Origin(number, structure not in structures)
             if pool[mask].new:
                 structures.add(structure)
                 filled[strata(np.array(need(costs, mask)))] += 1
@@ -111,12 +111,12 @@ def shares(available: Sequence[int], total: int) -> list[int]:
     >>> shares([5, 100, 0, 100], 45)
     [5, 20, 0, 20]
     """
-    found = [0] * len(available)
+    handed_out = [0] * len(available)
     left = min(total, sum(available))
     for rank, k in enumerate(sorted(range(len(available)), key=lambda k: (available[k], k))):
-        found[k] = min(available[k], left // (len(available) - rank))
-        left -= found[k]
-    return found
+        handed_out[k] = min(available[k], left // (len(available) - rank))
+        left -= handed_out[k]
+    return handed_out
 
 
 def quotas(networks: Sequence[tuple[str, int]], total: int) -> list[int]:
@@ -130,16 +130,16 @@ def quotas(networks: Sequence[tuple[str, int]], total: int) -> list[int]:
     """
     weights = [operators / sqrt(sum(n for other, n in networks if other == family)) for family, operators in networks]
     most = [operators * (operators + 1) // 4 for _, operators in networks]
-    found = [0] * len(networks)
+    quota = [0] * len(networks)
     weight = sum(weights)
     for k in sorted(range(len(networks)), key=lambda k: most[k] / weights[k]):
-        found[k] = min(most[k], round(total * weights[k] / weight))
-        total -= found[k]
+        quota[k] = min(most[k], round(total * weights[k] / weight))
+        total -= quota[k]
         weight -= weights[k]
-    return found
+    return quota
 
 
-def batches(groups: Groups, masks: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+def batches(groups: GroupGraphs, masks: Sequence[int]) -> Iterator[tuple[int, Batch]]:
     """(number of the first group, graphs), a few hundred groups at a time."""
     for start in range(0, len(masks), AT_ONCE):
         yield start, groups.batch(masks[start : start + AT_ONCE])
@@ -153,14 +153,14 @@ def parts(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield batch.features[start:end], batch.links[:, borders[k] : borders[k + 1]] - start
 
 
-def twins(groups: Groups, masks: Sequence[int]) -> np.ndarray:
+def structure_hashes(groups: GroupGraphs, masks: Sequence[int]) -> np.ndarray:
     """(groups,) uint64: equal for groups with the same features and links, such as those of repeated blocks."""
-    found = np.empty(len(masks), np.uint64)
+    hashes = np.empty(len(masks), np.uint64)
     for first, batch in batches(groups, masks):
         for k, (features, links) in enumerate(parts(batch), first):
             digest = hashlib.blake2b(features.tobytes() + links.tobytes(), digest_size=8).digest()
-            found[k] = int.from_bytes(digest, "little")
-    return found
+            hashes[k] = int.from_bytes(digest, "little")
+    return hashes
 
 
 def gated(flow: Dataflow) -> bool:

@@ -34,7 +34,7 @@ WIDTH = 4  # cuts that are followed where none leaves a valid half
 KEPT = 200_000  # groups whose step, and whose outcome, is remembered before these memories start afresh
 
 
-class Step(NamedTuple):
+class SplitStep(NamedTuple):
     """What to do with a group: the first cut, or, if it is not settled, the best of several."""
 
     cuts: tuple[Cut, ...]  # none: there is nothing to cut
@@ -60,26 +60,26 @@ class Splitter:
         self.flow, self.explain, self.valid, self.dram_bytes = flow, explain, valid, dram_bytes
         self.links, self.cuts, self.width, self.alone = links, cuts, width, alone
         self.explained = 0  # groups that were explained
-        self._steps: dict[int, Step] = {}
-        self._found: dict[tuple[int, int], tuple[int, ...] | None] = {}
+        self._steps: dict[int, SplitStep] = {}
+        self._outcomes: dict[tuple[int, int], tuple[int, ...] | None] = {}
 
     def __call__(self, mask: int) -> tuple[int, ...] | None:
         """Valid groups in place of one that is not, in an executable order; None if explanations lead to none."""
         groups: list[int] = []
         for part in without(self.flow, mask, self.alone):
             whole = part != mask and self.valid(part)
-            if (found := (part,) if whole else self._split(part, self.width)) is None:
+            if (pieces := (part,) if whole else self._split(part, self.width)) is None:
                 return None
-            groups += found
+            groups += pieces
         return tuple(groups)
 
     def _split(self, mask: int, width: int) -> tuple[int, ...] | None:
         key = mask, width
-        if key not in self._found:
-            if len(self._found) >= KEPT:
-                self._found.clear()
-            self._found[key] = self._followed(mask, width)
-        return self._found[key]
+        if key not in self._outcomes:
+            if len(self._outcomes) >= KEPT:
+                self._outcomes.clear()
+            self._outcomes[key] = self._followed(mask, width)
+        return self._outcomes[key]
 
     def _followed(self, mask: int, width: int) -> tuple[int, ...] | None:
         done: list[int] = []
@@ -95,7 +95,7 @@ class Splitter:
             if step.settled or width == 1:
                 waiting += [(step.cuts[0].second, True), (step.cuts[0].first, True)]
                 continue
-            outcomes = [found for cut in step.cuts[:width] if (found := self._both(cut, width // 2)) is not None]
+            outcomes = [outcome for cut in step.cuts[:width] if (outcome := self._both(cut, width // 2)) is not None]
             if not outcomes:
                 return None
             done += min(outcomes, key=lambda groups: sum(map(self.dram_bytes, groups)))
@@ -107,7 +107,7 @@ class Splitter:
         second = self._split(cut.second, width) if first is not None else None
         return None if first is None or second is None else first + second
 
-    def _step(self, mask: int) -> Step:
+    def _step(self, mask: int) -> SplitStep:
         if mask not in self._steps:
             if len(self._steps) >= KEPT:
                 self._steps.clear()
@@ -122,17 +122,17 @@ class Splitter:
         self.explained += 1
         scores = np.asarray(self.explain(mask), np.float64)
         operators, group = [*bits(mask)], GroupCuts(self.flow, mask)
-        found: set[Cut] = set()
+        cuts: set[Cut] = set()
         left = self.links
         for k in np.argsort(-scores, kind="stable").tolist():
             if not left or scores[k] == -np.inf:
                 break
-            before = len(found)
-            found.update(group.through(operators[where[0, k]], operators[where[1, k]], self.cuts))
-            left -= len(found) > before
-        return sorted(found)
+            before = len(cuts)
+            cuts.update(group.through(operators[where[0, k]], operators[where[1, k]], self.cuts))
+            left -= len(cuts) > before
+        return sorted(cuts)
 
-    def _judged(self, cuts: list[Cut]) -> Step:
+    def _judged(self, cuts: list[Cut]) -> SplitStep:
         both: list[Cut] = []
         one: list[tuple[int, Cut]] = []  # (operators of the valid half, cut)
         for cut in cuts:
@@ -142,19 +142,19 @@ class Splitter:
             elif first or second:
                 one.append(((cut.first if first else cut.second).bit_count(), cut))
         if both:
-            return Step((min(both, key=lambda cut: self.dram_bytes(cut.first) + self.dram_bytes(cut.second)),), settled=True)
+            return SplitStep((min(both, key=lambda cut: self.dram_bytes(cut.first) + self.dram_bytes(cut.second)),), settled=True)
         if one:
-            return Step((max(one, key=lambda item: item[0])[1],), settled=True)
-        return Step((*cuts[: self.width],), settled=False)
+            return SplitStep((max(one, key=lambda item: item[0])[1],), settled=True)
+        return SplitStep((*cuts[: self.width],), settled=False)
 
 
 def without(flow: Dataflow, mask: int, alone: int) -> list[int]:
     """A group with some operators taken out, in an executable order: what each of them waits for goes before it, everything else after."""
     if mask & (mask - 1) == 0 or not mask & alone:
         return [mask]
-    found: list[int] = []
+    groups: list[int] = []
     for i in bits(mask & alone):
         before = mask & flow.ancestors[i]
-        found += [*connected_parts(flow.neighbours, before), 1 << i]
+        groups += [*connected_parts(flow.neighbours, before), 1 << i]
         mask &= ~(before | 1 << i)
-    return found + connected_parts(flow.neighbours, mask)
+    return groups + connected_parts(flow.neighbours, mask)

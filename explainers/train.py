@@ -17,16 +17,16 @@ from explainers import train_pg, train_rg
 from explainers.controls import analytic
 from explainers.dataset import By, Dataset, Split, costs_of, splits
 from explainers.fidelity import measures
-from explainers.fit import Checkpoint, Report, Settings, fit
+from explainers.fit import Checkpoint, ReportProgress, TrainingSettings, fit
 from explainers.graph import FEATURES, KINDS, Batch, GroupGraph
 from explainers.metrics import by as by_label
 from explainers.metrics import confusion, log_loss, measured
 from explainers.minibatches import Material
-from explainers.needs import Question
 from explainers.pg_explainer import LinkScores
 from explainers.predictor import HIDDEN, LAYERS, SMALLEST_SPREAD, SURE, Forecast, Predictor
 from explainers.rg_explainer import Agent, link_scores
 from explainers.sampling import BETAS
+from explainers.scheme_rule import ValidityQuery
 from explainers.split import LINKS
 from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
@@ -38,7 +38,7 @@ FACTORS = np.geomspace(0.25, 16, 121)  # by which all spreads may be multiplied
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedNetwork:
     """Weights as they are stored, and what is said of them."""
 
     weights: dict[str, np.ndarray]
@@ -46,7 +46,12 @@ class Trained:
 
 
 def train_once(
-    dataset: Dataset, parts: Split, settings: Settings, report: Report, checkpoint: Checkpoint | None = None, material: Material | None = None
+    dataset: Dataset,
+    parts: Split,
+    settings: TrainingSettings,
+    report: ReportProgress,
+    checkpoint: Checkpoint | None = None,
+    material: Material | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Weights as they are stored, with spreads that suit the validation part, and what a card says of how they came about."""
     weights, history = fit(dataset, parts, settings, report, checkpoint, material)
@@ -60,12 +65,12 @@ def train_once(
 def train_predictor(
     dataset: Dataset,
     by: By,
-    settings: Settings,
-    report: Report,
+    settings: TrainingSettings,
+    report: ReportProgress,
     seeds: int = 1,
     checkpoint: Callable[[int], Checkpoint] | None = None,
     material: Material | None = None,
-) -> Trained:
+) -> TrainedNetwork:
     """A predictor for the scheme of the data set: of so many trainings, with seeds one after the other, the one with the least loss on the validation
     part. `checkpoint`: of the training with a seed; `material`: groups that are made ready already.
     """
@@ -78,8 +83,8 @@ def train_predictor(
     figures = [_figures(Predictor(stored), dataset, parts.test) for stored, _ in runs]
     chosen = min(range(seeds), key=lambda k: runs[k][1]["validation_loss"])
     stored, said = runs[chosen]
-    accuracies = [found["accuracy"] for found in figures]
-    return Trained(
+    accuracies = [part["accuracy"] for part in figures]
+    return TrainedNetwork(
         stored,
         {
             "schema": SCHEMA,
@@ -105,7 +110,9 @@ def train_predictor(
     )
 
 
-def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings, count: int, report: Report) -> dict[str, Trained]:
+def train_explainers(
+    dataset: Dataset, predictor: Predictor, settings: TrainingSettings, count: int, report: ReportProgress
+) -> dict[str, TrainedNetwork]:
     """PGExplainer and RG-Explainer for a predictor, by the names pg and rg.
 
     They learn from `count` samples (a group at a buffer size) of the training part of the random split, as `blamed` picks them, and are measured on
@@ -113,10 +120,10 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
     """
     torch.set_num_threads(settings.threads)
     parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
-    asked, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
-    if not asked:
+    queries, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
+    if not queries:
         raise InvalidConfig(
-            f"scheme {dataset.scheme}: the predictor calls no group invalid whose operators fit one by one; explainers have nothing to learn from"
+            f"scheme {dataset.scheme}: the predictor calls no group invalid whose operators each fit alone; explainers have nothing to learn from"
         )
     embedded = [predictor.embed(test) for test in tests]
     beside = {
@@ -124,11 +131,13 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
         "analytic": measures([(test, analytic(_costs(test))(test.mask)) for test in tests], predictor),
     }
 
-    def made(what: str, details: Any, trained: tuple[dict[str, np.ndarray], list[Any]], seconds: float, scores: Callable[..., Any]) -> Trained:
+    def trained_explainer(
+        what: str, details: Any, trained: tuple[dict[str, np.ndarray], list[Any]], seconds: float, scores: Callable[..., Any]
+    ) -> TrainedNetwork:
         card = {
             "schema": SCHEMA,
             "what": f"{what} for the predictor of scheme {dataset.scheme}; explained class: invalid",
-            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(asked), "measured_on": len(tests)},
+            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(queries), "measured_on": len(tests)},
             "settings": {**asdict(details), "seed": settings.seed, "threads": settings.threads},
             "seconds": round(seconds, 1),
             "epochs": rounded(trained[1]),
@@ -136,7 +145,7 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
             "versions": _versions(),
             "metrics": rounded({"links_blamed": LINKS, **scores(trained[0]), **beside}),
         }
-        return Trained(trained[0], card)
+        return TrainedNetwork(trained[0], card)
 
     def of_pg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         given = LinkScores(weights)
@@ -153,38 +162,38 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
         }
         return {**measures(list(zip(tests, scores, strict=True)), predictor), **own}
 
-    pg, rg = train_pg.Settings(), train_rg.Settings()
+    pg, rg = train_pg.PGSettings(), train_rg.RGSettings()
     start = time.perf_counter()
-    by_pg = train_pg.train(predictor, asked, pg, settings.seed, report)
+    by_pg = train_pg.train(predictor, queries, pg, settings.seed, report)
     middle = time.perf_counter()
-    by_rg = train_rg.train(predictor, asked, rg, settings.seed, report)
+    by_rg = train_rg.train(predictor, queries, rg, settings.seed, report)
     end = time.perf_counter()
     return {
-        "pg": made("PGExplainer", pg, (_stored(by_pg[0]), by_pg[1]), middle - start, of_pg),
-        "rg": made("RG-Explainer", rg, (_stored(by_rg[0]), by_rg[1]), end - middle, of_rg),
+        "pg": trained_explainer("PGExplainer", pg, (_stored(by_pg[0]), by_pg[1]), middle - start, of_pg),
+        "rg": trained_explainer("RG-Explainer", rg, (_stored(by_rg[0]), by_rg[1]), end - middle, of_rg),
     }
 
 
-def _costs(asked: Question) -> GroupCosts:
+def _costs(query: ValidityQuery) -> GroupCosts:
     """The exact checker for a group's network, chip and buffer."""
-    needs = asked.needs
-    return costs_of(needs.flow, replace(needs.hardware, buffer_bytes=int(asked.buffer_bytes)), needs.scheme)
+    rule = query.rule
+    return costs_of(rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.scheme)
 
 
-def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[Question]:
-    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid, that have links, and whose operators fit
-    one by one: of an operator that does not, there is nothing to explain, and SPLIT takes it out beforehand.
+def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[ValidityQuery]:
+    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid, that have links, and whose operators each
+    fit alone: where one does not, there is nothing to explain, and SPLIT takes it out beforehand.
     """
-    found: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
     for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):
         graphs = dataset.graphs(few)
         forecast = predictor.forecast(Batch.of(graphs))
         linked = np.array([graph.links.shape[1] > 0 for graph in graphs])
         for beta in BETAS:
-            found += [(group, beta) for group in few[linked & (forecast.invalid(beta) > 0.5) & (dataset.neediest[few] < beta)].tolist()]
-        if len(found) >= 3 * count:
+            candidates += [(group, beta) for group in few[linked & (forecast.invalid(beta) > 0.5) & (dataset.neediest[few] < beta)].tolist()]
+        if len(candidates) >= 3 * count:
             break
-    return [dataset.question(*found[k]) for k in rng.permutation(len(found))[:count].tolist()]
+    return [dataset.question(*candidates[k]) for k in rng.permutation(len(candidates))[:count].tolist()]
 
 
 def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -229,8 +238,8 @@ def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple
 
 def _factor(predictor: Predictor, dataset: Dataset, groups: np.ndarray) -> float:
     """What to multiply spreads by for the smallest log loss. Source: Guo et al., ICML 2017, section 4.2 (temperature)."""
-    found = predictor.forecast(Batch.of(dataset.graphs(groups)))
-    losses = [log_loss(*map(np.ravel, _verdicts(found._replace(spread=factor * found.spread), dataset, groups))) for factor in FACTORS]
+    forecast = predictor.forecast(Batch.of(dataset.graphs(groups)))
+    losses = [log_loss(*map(np.ravel, _verdicts(forecast._replace(spread=factor * forecast.spread), dataset, groups))) for factor in FACTORS]
     return float(FACTORS[np.argmin(losses)])
 
 
@@ -238,7 +247,7 @@ def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) 
     """All figures of one part of the data set; without a predictor, of the rule, which is sure of what it says."""
     batch = Batch.of(dataset.graphs(groups))
     forecast = predictor.forecast(batch) if predictor else _certain(batch)
-    probability, invalid = (found.ravel() for found in _verdicts(forecast, dataset, groups))
+    probability, invalid = (array.ravel() for array in _verdicts(forecast, dataset, groups))
     owners, near = np.tile(groups, len(BETAS)), np.abs(np.log2(np.divide.outer(dataset.needs[groups], BETAS))).T.ravel() < NEAR
     networks = np.array([source.stem for source in dataset.networks])[dataset.network[owners]]
     cuts = {"by_beta": np.repeat(BETAS, len(groups)), "by_family": dataset.families[owners], "by_network": networks}
@@ -254,10 +263,10 @@ def _certain(batch: Batch) -> Forecast:
     return Forecast(rule, rule, np.full(len(batch), SMALLEST_SPREAD), sure, np.where(batch.never, sure, -sure))
 
 
-def rounded(found: Any) -> Any:
+def rounded(figures: Any) -> Any:
     """Figures as a card shows them: five decimals, None for NaN."""
-    if isinstance(found, dict):
-        return {key: rounded(value) for key, value in found.items()}
-    if isinstance(found, float):
-        return None if math.isnan(found) else round(found, 5)
-    return found
+    if isinstance(figures, dict):
+        return {key: rounded(value) for key, value in figures.items()}
+    if isinstance(figures, float):
+        return None if math.isnan(figures) else round(figures, 5)
+    return figures

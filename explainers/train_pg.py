@@ -12,7 +12,7 @@ Source: Luo et al., NeurIPS 2020 (a perceptron on the embeddings of a link's end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +20,13 @@ import torch
 from torch import nn
 
 from explainers.cuts import cheapest
-from explainers.needs import Question
+from explainers.fit import ReportProgress
 from explainers.predictor import EMBEDDED, Predictor
-
-Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
+from explainers.scheme_rule import ValidityQuery
 
 
 @dataclass(frozen=True)
-class Settings:
+class PGSettings:
     """How to train."""
 
     epochs: int = 40
@@ -37,17 +36,17 @@ class Settings:
 
 
 def train(
-    predictor: Predictor, questions: Sequence[Question], settings: Settings, seed: int, report: Report
+    predictor: Predictor, questions: Sequence[ValidityQuery], settings: PGSettings, seed: int, report: ReportProgress
 ) -> tuple[dict[str, np.ndarray], list[float]]:
     """(weights, loss of every epoch). `questions`: groups that the predictor calls invalid."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    used = [asked for asked in questions if asked.graph.links.shape[1]]
-    ends = [predictor.embed(asked)[asked.graph.links].transpose(1, 0, 2).reshape(-1, 2 * EMBEDDED) for asked in used]
+    used = [query for query in questions if query.graph.links.shape[1]]
+    ends = [predictor.embed(query)[query.graph.links].transpose(1, 0, 2).reshape(-1, 2 * EMBEDDED) for query in used]
     every = np.concatenate(ends)
     mean, spread = every.mean(0), every.std(0) + 1e-3
     inputs = [torch.from_numpy((rows - mean) / spread) for rows in ends]
-    targets = [torch.from_numpy(shares(found)) for found in freed(predictor, used)]
+    targets = [torch.from_numpy(shares(doublings)) for doublings in freed(predictor, used)]
     perceptron = nn.Sequential(nn.Linear(2 * EMBEDDED, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
     optimizer = torch.optim.Adam(perceptron.parameters(), lr=settings.rate)
     losses: list[float] = []
@@ -70,20 +69,20 @@ def train(
     return weights, losses
 
 
-def freed(predictor: Predictor, questions: Sequence[Question]) -> list[np.ndarray]:
+def freed(predictor: Predictor, questions: Sequence[ValidityQuery]) -> list[np.ndarray]:
     """(links,) float64 of every group: doublings that the needier half of a link's cheapest cut needs less than the group, as the predictor says."""
-    found: list[np.ndarray] = []
-    for asked in questions:
-        halves = cheapest(asked.needs.flow, asked.mask, asked.graph.links)
+    per_group: list[np.ndarray] = []
+    for query in questions:
+        halves = cheapest(query.rule.flow, query.mask, query.graph.links)
         pieces = [*dict.fromkeys(half for cut in halves for half in (cut.first, cut.second))]
-        needed = dict(zip([asked.mask, *pieces], _needed(predictor, asked, [asked.mask, *pieces]).tolist(), strict=True))
-        found.append(np.array([needed[asked.mask] - max(needed[cut.first], needed[cut.second]) for cut in halves]))
-    return found
+        needed = dict(zip([query.mask, *pieces], _needed(predictor, query, [query.mask, *pieces]).tolist(), strict=True))
+        per_group.append(np.array([needed[query.mask] - max(needed[cut.first], needed[cut.second]) for cut in halves]))
+    return per_group
 
 
-def _needed(predictor: Predictor, asked: Question, masks: Sequence[int]) -> np.ndarray:
+def _needed(predictor: Predictor, query: ValidityQuery, masks: Sequence[int]) -> np.ndarray:
     """(groups,) doublings of a byte: where the rule is thought exact, what it says; what never runs counts as the rule counts it."""
-    forecast = predictor.forecast(asked.needs.groups.batch(masks))
+    forecast = predictor.forecast(query.rule.groups.batch(masks))
     return np.where(forecast.exact > 0, forecast.rule, forecast.mean)
 
 

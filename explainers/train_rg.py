@@ -11,23 +11,22 @@ are cut at random (`explainers.train_pg` says why).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from explainers.needs import Question
+from explainers.fit import ReportProgress
 from explainers.predictor import EMBEDDED, Predictor
 from explainers.rg_explainer import PARTS
+from explainers.scheme_rule import ValidityQuery
 from explainers.train_pg import freed, shares
-
-Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
 
 
 @dataclass(frozen=True)
-class Settings:
+class RGSettings:
     """How to train."""
 
     shown: int = 60  # epochs in which it follows the example
@@ -62,27 +61,29 @@ class Policy(nn.ModuleDict):
 class Padded:
     """Groups padded to one number of operators."""
 
-    questions: Sequence[Question]
+    questions: Sequence[ValidityQuery]
     worth: Sequence[np.ndarray]  # (links,) of each: what a cut frees, as a share of the most that one does
     examples: Tensor  # (groups, choices) int64: the operators that the example chooses, then stops, which are as many as operators
     embedded: Tensor  # (groups, operators, channels)
-    there: Tensor  # (groups, operators) bool
+    present: Tensor  # (groups, operators) bool
     adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
 
     @classmethod
-    def of(cls, questions: Sequence[Question], worth: Sequence[np.ndarray], examples: Sequence[list[int]], embedded: Sequence[np.ndarray]) -> Padded:
+    def of(
+        cls, questions: Sequence[ValidityQuery], worth: Sequence[np.ndarray], examples: Sequence[list[int]], embedded: Sequence[np.ndarray]
+    ) -> Padded:
         """These groups, with what their links are worth, what the example chooses, and the embeddings of their operators."""
         count, most = len(questions), max(map(len, embedded))
         shown = np.full((count, max(map(len, examples)) + 1), most)
         for k, example in enumerate(examples):
             shown[k, : len(example)] = example
         values = np.zeros((count, most, embedded[0].shape[1]), np.float32)
-        there, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
-        for k, (asked, rows) in enumerate(zip(questions, embedded, strict=True)):
-            u, v = asked.graph.links
-            values[k, : len(rows)], there[k, : len(rows)] = rows, True
+        present, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
+        for k, (query, rows) in enumerate(zip(questions, embedded, strict=True)):
+            u, v = query.graph.links
+            values[k, : len(rows)], present[k, : len(rows)] = rows, True
             adjacent[k, u, v] = adjacent[k, v, u] = 1
-        return cls(questions, worth, torch.from_numpy(shown), torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
+        return cls(questions, worth, torch.from_numpy(shown), torch.from_numpy(values), torch.from_numpy(present), torch.from_numpy(adjacent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +98,13 @@ class Drawn:
 
 def draw(policy: Policy, groups: Padded, examples: Tensor | None = None) -> Drawn:
     """Let the agent choose by chance, in all groups at once; or as the examples do."""
-    count, most = groups.there.shape
+    count, most = groups.present.shape
     rows = torch.arange(count)
-    mean = groups.embedded.sum(1) / groups.there.sum(1, keepdim=True)
-    scores = policy.score("seed", groups.embedded, mean).masked_fill(~groups.there, -torch.inf)
+    mean = groups.embedded.sum(1) / groups.present.sum(1, keepdim=True)
+    scores = policy.score("seed", groups.embedded, mean).masked_fill(~groups.present, -torch.inf)
     shown = iter(examples.T) if examples is not None else None
     seeds, likelihood, entropy = _choose(scores, shown)
-    chosen = torch.zeros_like(groups.there)
+    chosen = torch.zeros_like(groups.present)
     chosen[rows, seeds] = True
     order = torch.zeros(count, most, dtype=torch.long)
     total = groups.embedded[rows, seeds].clone()
@@ -156,38 +157,38 @@ def example(size: int, links: np.ndarray, worth: np.ndarray, price: float) -> li
         inside[order[-1]] = True
 
 
-def part_of(asked: Question, chosen: Iterable[int]) -> Question:
+def part_of(query: ValidityQuery, chosen: Iterable[int]) -> ValidityQuery:
     """Whether the chosen operators, positions in the group, run as a group of their own from the same buffer."""
-    return replace(asked, mask=sum(1 << asked.graph.operators[k] for k in chosen))
+    return replace(query, mask=sum(1 << query.graph.operators[k] for k in chosen))
 
 
-def rewards(groups: Padded, drawn: Drawn, settings: Settings) -> Tensor:
+def rewards(groups: Padded, drawn: Drawn, settings: RGSettings) -> Tensor:
     """(groups,): for every operator but the first, the share of the best link that takes it in, less its price, the later the less."""
     chosen, order = drawn.chosen.numpy(), drawn.order.numpy()
-    found = np.zeros(len(chosen))
-    for k, (asked, worth) in enumerate(zip(groups.questions, groups.worth, strict=True)):
-        u, v = asked.graph.links
+    totals = np.zeros(len(chosen))
+    for k, (query, worth) in enumerate(zip(groups.questions, groups.worth, strict=True)):
+        u, v = query.graph.links
         inside = chosen[k, u] & chosen[k, v]
         best = np.zeros(int(chosen[k].sum()))
         np.maximum.at(best, np.maximum(order[k, u], order[k, v])[inside], worth[inside])
         steps = np.arange(len(best) - 1)
-        found[k] = (settings.later**steps) @ (best[1:] - settings.price)
-    return torch.from_numpy(found).float()
+        totals[k] = (settings.later**steps) @ (best[1:] - settings.price)
+    return torch.from_numpy(totals).float()
 
 
 def train(
-    predictor: Predictor, questions: Sequence[Question], settings: Settings, seed: int, report: Report
+    predictor: Predictor, questions: Sequence[ValidityQuery], settings: RGSettings, seed: int, report: ReportProgress
 ) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
     """(weights, means of every epoch). `questions`: groups that the predictor calls invalid."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    used = [asked for asked in questions if 1 < len(asked.graph) <= settings.largest]
-    embedded = [predictor.embed(asked) for asked in used]
+    used = [query for query in questions if 1 < len(query.graph) <= settings.largest]
+    embedded = [predictor.embed(query) for query in used]
     every = np.concatenate(embedded)
     mean, spread = every.mean(0), every.std(0) + 1e-3
     embedded = [(rows - mean) / spread for rows in embedded]
-    worth = [shares(found) for found in freed(predictor, used)]
-    examples = [example(len(asked.graph), asked.graph.links, each, settings.price) for asked, each in zip(used, worth, strict=True)]
+    worth = [shares(doublings) for doublings in freed(predictor, used)]
+    examples = [example(len(query.graph), query.graph.links, each, settings.price) for query, each in zip(used, worth, strict=True)]
     policy = Policy(EMBEDDED, settings.hidden)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
     history: list[dict[str, float]] = []
@@ -204,7 +205,7 @@ def train(
             loss.backward()
             nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
             optimizer.step()
-            share = drawn.chosen.sum(1) / groups.there.sum(1)
+            share = drawn.chosen.sum(1) / groups.present.sum(1)
             for name, value in (("reward", reward), ("share", share)):
                 sums[name] += value.mean().item() * len(numbers) / len(used)
         history.append(sums)
@@ -213,7 +214,7 @@ def train(
     return _of_raw({name: value.detach().numpy() for name, value in policy.state_dict().items()}, mean, spread), history
 
 
-def _better(reward: Tensor, drawn: Drawn, settings: Settings) -> Tensor:
+def _better(reward: Tensor, drawn: Drawn, settings: RGSettings) -> Tensor:
     """What policy gradient makes larger: explanations that are better than the others of their group, and not being sure."""
     each = reward.view(-1, settings.drawn)
     better = (each - each.mean(1, keepdim=True)).flatten()
@@ -222,17 +223,17 @@ def _better(reward: Tensor, drawn: Drawn, settings: Settings) -> Tensor:
 
 def _of_raw(weights: dict[str, np.ndarray], mean: np.ndarray, spread: np.ndarray) -> dict[str, np.ndarray]:
     """The same perceptrons over embeddings that have not been centred and scaled."""
-    found = dict(weights)
+    rescaled = dict(weights)
     for part, seen in PARTS.items():
         scaled = weights[f"{part}.0.weight"] / np.tile(spread, seen)
-        found[f"{part}.0.weight"] = scaled
-        found[f"{part}.0.bias"] = weights[f"{part}.0.bias"] - scaled @ np.tile(mean, seen)
-    return found
+        rescaled[f"{part}.0.weight"] = scaled
+        rescaled[f"{part}.0.bias"] = weights[f"{part}.0.bias"] - scaled @ np.tile(mean, seen)
+    return rescaled
 
 
 def _alike(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[np.ndarray]:
     """All numbers in a random order, `count` at a time, groups of like size together."""
     order = rng.permutation(len(sizes))
     order = order[np.argsort(np.array(sizes)[order] // 4, kind="stable")]
-    found = [order[first : first + count] for first in range(0, len(order), count)]
-    return [found[k] for k in rng.permutation(len(found))]
+    chunks = [order[first : first + count] for first in range(0, len(order), count)]
+    return [chunks[k] for k in rng.permutation(len(chunks))]

@@ -38,10 +38,10 @@ def trees(columns: np.ndarray, wanted: np.ndarray, rounds: int) -> Trees:
     """Boosted trees, so many, that say what is wanted of (groups, columns)."""
     with threadpool_limits(1):  # threads that wait for one another are slow where cores are shared
         model = HistGradientBoostingRegressor(max_iter=rounds, **SETTINGS).fit(columns, wanted)
-    found = exported(model)
+    fitted = exported(model)
     some = columns[:: max(len(columns) // 256, 1)]
-    assert np.allclose(found(some), model.predict(some), atol=1e-3), "scikit-learn keeps its trees in another form than is read here"
-    return found
+    assert np.allclose(fitted(some), model.predict(some), atol=1e-3), "scikit-learn keeps its trees in another form than is read here"
+    return fitted
 
 
 def exported(model: HistGradientBoostingRegressor) -> Trees:

@@ -1,11 +1,11 @@
 """Layer-fusion optimizer for accelerators.
 
     import lfopt
-    found = lfopt.search("model.onnx", buffer="256KiB")  # the plan of least DRAM traffic, and how good it is
-    lfopt.execute(found)                                 # carry it out, and count every byte
-    lfopt.report(found, "report.html")                   # look at it
-    lfopt.compile("model.onnx")(x)                       # run the network on this machine
-    lfopt.compile(module)(x)                             # or a torch.nn.Module; torch.compile(module, backend="lfopt") too
+    plan = lfopt.search("model.onnx", buffer="256KiB")  # the plan of least DRAM traffic, and how good it is
+    lfopt.execute(plan)                                 # carry it out, and count every byte
+    lfopt.report(plan, "report.html")                   # look at it
+    lfopt.compile("model.onnx")(x)                      # run the network on this machine
+    lfopt.compile(module)(x)                            # or a torch.nn.Module; torch.compile(module, backend="lfopt") too
 
 A name is imported when it is first asked for, so that importing lfopt costs nothing; type checkers read them all in `__init__.pyi`. The names of
 `lfopt.ir` that are not listed are names of this package too.
@@ -54,8 +54,8 @@ def __getattr__(name: str) -> object:
     module = import_module(_MODULES.get(name, "lfopt.ir"))
     if name not in _MODULES and name not in module.__all__:
         raise AttributeError(f"module 'lfopt' has no attribute {name!r}")
-    found = globals()[name] = getattr(module, _RENAMED.get(name, name))
-    return found
+    attribute = globals()[name] = getattr(module, _RENAMED.get(name, name))
+    return attribute
 
 
 def __dir__() -> list[str]:

@@ -75,28 +75,28 @@ class Expected:
     rounded: tuple[Arrays, ...]  # in the network's own types, disturbed; none where no output is real
     one_sum: float  # what rounding does to the longest sum of the network, of its value
 
-    def compared(self, found: Arrays) -> tuple[Agreement, ...]:
+    def compared(self, outputs: Arrays) -> tuple[Agreement, ...]:
         """Each output that was found, beside the reference."""
         with np.errstate(all="ignore"):
-            return tuple(self._compared(name, found[name]) for name in self.exact)
+            return tuple(self._compared(name, outputs[name]) for name in self.exact)
 
-    def _compared(self, name: str, found: np.ndarray) -> Agreement:
+    def _compared(self, name: str, output: np.ndarray) -> Agreement:
         exact, rounded = self.exact[name], [run[name] for run in self.rounded]
-        as_given = np.any([_same(found, one) for one in (exact.astype(found.dtype), *rounded)], axis=0)
-        if found.dtype.name not in REALS:
-            return Agreement(name, found.size, int((~as_given).sum()), 0, None, None, None)
-        last_place, found, rounded = REALS[found.dtype.name], found.astype(np.float64), [one.astype(np.float64) for one in rounded]
-        finite = np.isfinite(exact) & np.all([np.isfinite(one) for one in (found, *rounded)], axis=0)
+        as_given = np.any([_same(output, one) for one in (exact.astype(output.dtype), *rounded)], axis=0)
+        if output.dtype.name not in REALS:
+            return Agreement(name, output.size, int((~as_given).sum()), 0, None, None, None)
+        last_place, output, rounded = REALS[output.dtype.name], output.astype(np.float64), [one.astype(np.float64) for one in rounded]
+        finite = np.isfinite(exact) & np.all([np.isfinite(one) for one in (output, *rounded)], axis=0)
         sure = exact[finite]
         largest = float(np.abs(sure).max(initial=0.0))
         scale = float(np.ptp(sure)) if sure.size else 0.0
         scale = scale or largest or 1.0
         noise = max((_furthest(one[finite], sure) for one in rounded), default=0.0)
         accepted = max(MARGIN * noise, max(self.one_sum, last_place) * largest)
-        far = finite & ~(np.abs(np.subtract(found, exact, where=finite, out=np.zeros(exact.shape))) <= accepted)
+        far = finite & ~(np.abs(np.subtract(output, exact, where=finite, out=np.zeros(exact.shape))) <= accepted)
         odd = ~finite & ~as_given
-        error = None if odd.any() else _furthest(found[finite], sure) / scale
-        return Agreement(name, found.size, int((far | odd).sum()), int((~np.isfinite(exact)).sum()), scale, error, accepted / scale)
+        error = None if odd.any() else _furthest(output[finite], sure) / scale
+        return Agreement(name, output.size, int((far | odd).sum()), int((~np.isfinite(exact)).sum()), scale, error, accepted / scale)
 
 
 def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
@@ -110,8 +110,8 @@ def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
         return Expected(exact, (), 0.0)
     rounding = _Rounding(real, np.random.default_rng(0), REALS[stored] if stored else 0.0)
     runs = RUNS_OF_FEW if min(sizes) < FEW else 1
-    found = tuple(reference(graph, {n: rounding.stored(v) if n in real else v for n, v in inputs.items()}, adjust=rounding) for _ in range(runs))
-    return Expected(exact, found, rounding.one_sum)
+    disturbed = tuple(reference(graph, {n: rounding.stored(v) if n in real else v for n, v in inputs.items()}, adjust=rounding) for _ in range(runs))
+    return Expected(exact, disturbed, rounding.one_sum)
 
 
 def exactly(graph: Graph, inputs: Arrays) -> Arrays:
@@ -161,21 +161,21 @@ class _Rounding:
         disturbed = (self.stored(self._disturbed(call, operands, v)) if one else v for v, one in zip(results, real, strict=True))
         return tuple(other if name in self.real else one for name, one, other in zip(names, results, disturbed, strict=True))
 
-    def _disturbed(self, call: Call, operands: Sequence[Part | None], made: np.ndarray) -> np.ndarray:
-        wide = np.float64 if made.dtype == np.float64 else np.float32  # in which narrower types are summed up
+    def _disturbed(self, call: Call, operands: Sequence[Part | None], result: np.ndarray) -> np.ndarray:
+        wide = np.float64 if result.dtype == np.float64 else np.float32  # in which narrower types are summed up
         terms, ulp = _terms(call), float(np.finfo(wide).eps)
         relative = ulp / 4 * (terms / 2) ** 0.5 if terms > 1 else ulp / 2
-        if row_of(call).macs is not none and made.dtype == np.float32:
+        if row_of(call).macs is not none and result.dtype == np.float32:
             relative = max(relative, self.last_place / 4)
         self.one_sum = max(self.one_sum, relative)
-        noise = self.rng.standard_normal(made.shape, wide)  # pyright: ignore[reportCallIssue, reportArgumentType]  (overloads, not unions)
+        noise = self.rng.standard_normal(result.shape, wide)  # pyright: ignore[reportCallIssue, reportArgumentType]  (overloads, not unions)
         noise *= wide(relative)
         with np.errstate(all="ignore"):
             if row_of(call).macs is none:
-                return (made + made * noise).astype(made.dtype)
+                return (result + result * noise).astype(result.dtype)
             # A sum that has cancelled is as far off as one that has not.
-            largest = max(_rms(made), terms**0.5 * prod(_rms(part.values) for part in operands[:2] if part is not None))
-            return (made + wide(largest) * noise if np.isfinite(largest) else made).astype(made.dtype)
+            largest = max(_rms(result), terms**0.5 * prod(_rms(part.values) for part in operands[:2] if part is not None))
+            return (result + wide(largest) * noise if np.isfinite(largest) else result).astype(result.dtype)
 
 
 def _terms(call: Call) -> int:
@@ -203,5 +203,5 @@ def _same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return (one == other) | (np.not_equal(one, one) & np.not_equal(other, other))
 
 
-def _furthest(found: np.ndarray, exact: np.ndarray) -> float:
-    return float(np.abs(found - exact).max(initial=0.0))
+def _furthest(output: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.abs(output - exact).max(initial=0.0))

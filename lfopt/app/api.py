@@ -23,12 +23,13 @@ from codegen.source import CSource
 from lfopt.app.arrays import taken
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.config import MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_hardware, load_hardware, validate
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
 from lfopt.app.files import path_of, write_text
 from lfopt.app.front import Front, front_of
 from lfopt.app.front_question import Listed, question
 from lfopt.app.nodes import chosen
-from lfopt.app.pipeline import Model, Report, find_plan, load_model, steps_of
+from lfopt.app.pipeline import Model, find_plan, load_model, steps_of
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import calibrated
 from lfopt.app.report.summary import page_of
@@ -120,7 +121,7 @@ def search(
     cut: Sequence[Sequence[str]] = (),
     mode: Mapping[str, str] | None = None,
     weights: bool = True,
-    progress: Report | None = None,
+    progress: ReportProgress | None = None,
 ) -> Planned:
     """The fusion plan of least DRAM traffic, with a proof of how good it is. Writes no file; `save` of what it gives does.
 
@@ -164,7 +165,7 @@ def pareto(
     budget: int = 200,
     seed: int = 0,
     time_limit: float | None = None,
-    progress: Report | None = None,
+    progress: ReportProgress | None = None,
 ) -> Front:
     """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees: `points`, `efficient`, `advice`.
 
@@ -173,7 +174,7 @@ def pareto(
     """
     given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}
     config = replace(validate(Config, given, "pareto"), hardware=_chip(hardware, None, element_bytes))
-    asked = question(
+    query = question(
         config,
         over=over,
         buffers=buffers,
@@ -185,7 +186,7 @@ def pareto(
         seed=seed,
         time_limit=time_limit,
     )
-    return front_of(_network(model), asked, progress)
+    return front_of(_network(model), query, progress)
 
 
 def plan(
@@ -220,11 +221,11 @@ def check(plan: PlanLike, *, model: Network | None = None, prove: bool = False, 
     """
     if time_limit is not None:
         _check_seconds("time_limit", time_limit, positive=True)
-    found = verify(path_of(plan, "plan")) if isinstance(plan, str | os.PathLike) else verified(*_bound(plan, model))
-    if prove and not found.wrong:
-        bound, wrong = proven_again(found.plan, found.graph, time_limit, lambda what, done: None)
-        found = replace(found, bound=bound, wrong=wrong)
-    return found
+    verification = verify(path_of(plan, "plan")) if isinstance(plan, str | os.PathLike) else verified(*_bound(plan, model))
+    if prove and not verification.wrong:
+        bound, wrong = proven_again(verification.plan, verification.graph, time_limit, lambda what, done: None)
+        verification = replace(verification, bound=bound, wrong=wrong)
+    return verification
 
 
 # -- what plans are for ----------------------------------------------------------------------------------------------------------------------
@@ -242,8 +243,8 @@ def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | No
     random from `seed`. `fill`: draw weights that are absent too. `outputs` of what it gives are by the model's names. Raises MissingValues for a
     network without weights, InvalidPlan for a plan that cannot be carried out.
     """
-    found, graph = _planned(plan, model)
-    rng = _dice(seed)
+    loaded, graph = _planned(plan, model)
+    rng = _generator(seed)
     if fill and not graph.has_values:
         graph = calibrated(graph, rng)
     if inputs is None:
@@ -251,7 +252,7 @@ def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | No
     else:
         wanted = {graph.label(name): f"{graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs}
         values = taken(graph, {name: array(value, name) for name, value in by_name(inputs, wanted, "inputs").items()}, "inputs")
-    done = run_steps(found, graph, values)
+    done = run_steps(loaded, graph, values)
     return replace(done, outputs={graph.label(name): value for name, value in done.outputs.items()})
 
 
@@ -283,10 +284,10 @@ def explain(
         raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
     _check_seconds("seconds", seconds, positive=True)
     if _is_plan(what):
-        found, graph = _planned(what, model)
-        chip = _chip(found.hardware if hardware is None else hardware, buffer, element_bytes)
-        costs = costs_of_plan(found, graph, chip, scheme)
-        masks = masks_of(costs.dataflow, [planned.nodes for planned in found.groups])
+        loaded, graph = _planned(what, model)
+        chip = _chip(loaded.hardware if hardware is None else hardware, buffer, element_bytes)
+        costs = costs_of_plan(loaded, graph, chip, scheme)
+        masks = masks_of(costs.dataflow, [planned.nodes for planned in loaded.groups])
     else:
         costs = GroupCosts.of(_network(what), _chip(hardware, buffer, element_bytes), scheme=scheme or "lbdf")  # pyright: ignore[reportArgumentType]
         masks = ()
@@ -357,10 +358,10 @@ def _planned(plan: object, model: Network | None) -> tuple[Plan, Graph]:
     """A plan that is not at odds with its network, and that network."""
     if isinstance(plan, str | os.PathLike):
         return load_planned(path_of(plan, "plan"))
-    found, graph = _bound(plan, model)
-    if not isinstance(plan, Planned) and not (verdict := legality(graph, FusionScheme(tuple(g.nodes for g in found.groups)))).legal:
+    checked, graph = _bound(plan, model)
+    if not isinstance(plan, Planned) and not (verdict := legality(graph, FusionScheme(tuple(g.nodes for g in checked.groups)))).legal:
         raise InvalidPlan(f"plan: not of network {graph.name!r}: {verdict.reasons[0]}")
-    return found, graph
+    return checked, graph
 
 
 def _bound(plan: object, model: Network | None) -> tuple[Plan, Graph]:
@@ -393,20 +394,20 @@ def _scheme(scheme: object) -> FusionScheme:
 def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> Hardware:
     """A chip from its description, or from its buffer alone (2 bytes per element); a given option wins over the description."""
     if hardware is None:
-        found = Hardware(_size(DEFAULT_BUFFER if buffer is None else buffer))
+        chip = Hardware(_size(DEFAULT_BUFFER if buffer is None else buffer))
     elif isinstance(hardware, Hardware):
-        found = hardware
+        chip = hardware
     elif isinstance(hardware, str) and looks_like_a_size(hardware):
-        found = Hardware(_size(hardware))
+        chip = Hardware(_size(hardware))
     elif isinstance(hardware, str | os.PathLike):
-        found = load_hardware(find_hardware(str(path_of(hardware, "hardware")), "hardware"))
+        chip = load_hardware(find_hardware(str(path_of(hardware, "hardware")), "hardware"))
     else:
         raise InvalidConfig(
             f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, a file, or the size of its buffer such as '256KiB'"
         )
     if buffer is not None:
-        found = replace(found, buffer_bytes=_size(buffer))
-    return found if element_bytes is None else replace(found, element_bytes=element_bytes)
+        chip = replace(chip, buffer_bytes=_size(buffer))
+    return chip if element_bytes is None else replace(chip, element_bytes=element_bytes)
 
 
 def _size(size: object) -> int:
@@ -422,7 +423,7 @@ def _check_seconds(name: str, seconds: object, *, positive: bool = False) -> Non
         raise InvalidConfig(f"{name}: found {seconds!r}; accepted: seconds {'above' if positive else 'from'} 0")
 
 
-def _dice(seed: int) -> np.random.Generator:
+def _generator(seed: int) -> np.random.Generator:
     if type(seed) is not int or seed < 0:
         raise InvalidConfig(f"seed: found {seed!r}; accepted: a whole number of at least 0")
     return np.random.default_rng(seed)
@@ -433,14 +434,14 @@ NAMES = ("together", "alone", "cut")  # options that are lists of operators, or 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options as a configuration file would hold them. Raises InvalidConfig for what none can."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in given.items():
         if isinstance(value, dict):
-            found[name] = _plain(value)
+            options[name] = _plain(value)
         elif value is None or isinstance(value, str | int | float):
-            found[name] = value
+            options[name] = value
         elif name in NAMES and isinstance(value, list | tuple):
-            found[name] = [list(one) if isinstance(one, list | tuple) else one for one in value]
+            options[name] = [list(one) if isinstance(one, list | tuple) else one for one in value]
         else:
             raise InvalidConfig(f"{name}: found {type(value).__name__}; accepted: what `lfopt search` takes")
-    return found
+    return options

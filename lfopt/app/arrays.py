@@ -25,12 +25,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
     with opened(path) as file:
         try:
             data: Any = np.load(file, allow_pickle=False)
-            found = {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else data
+            arrays = {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else data
         except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
             raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(error)[:200]}") from None
-    if isinstance(found, dict) and (odd := [name for name, value in found.items() if not isinstance(value, np.ndarray)]):
+    if isinstance(arrays, dict) and (odd := [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]):
         raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(odd[0])!r} is none")
-    return found
+    return arrays
 
 
 def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
@@ -44,7 +44,7 @@ def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
 
 def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
     """Graph inputs by name, in the types of the graph, from arrays by label. Raises InvalidConfig, which says `where` they are from."""
-    found: dict[str, np.ndarray] = {}
+    feed: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor, label = graph.tensors[name], graph.label(name)
         accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (", or real numbers to be quantised" if tensor.quantization else "")
@@ -55,8 +55,8 @@ def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str
             value = quantized(value, tensor.quantization, tensor.dtype)
         if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
             raise InvalidConfig(f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
-        found[name] = value
-    return found
+        feed[name] = value
+    return feed
 
 
 def with_values(graph: Graph, label: object, rng: np.random.Generator | None) -> Graph:

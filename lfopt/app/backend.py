@@ -27,14 +27,14 @@ OF_THE_RUNNER = frozenset({"rtol", "atol"})  # options that ONNX's test runner h
 class Prepared(base.BackendRep):
     """A compiled model."""
 
-    def __init__(self, made: Compiled) -> None:
-        self.made = made
+    def __init__(self, compiled: Compiled) -> None:
+        self.compiled = compiled
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Outputs in the model's order, which can also be taken by name. `inputs`: as `Compiled.run` takes them."""
-        made = self.made.run(inputs)
-        names = [tensor.name for tensor in self.made.outputs]
-        return base.namedtupledict("Outputs", names)(*(made[name] for name in names))
+        outputs = self.compiled.run(inputs)
+        names = [tensor.name for tensor in self.compiled.outputs]
+        return base.namedtupledict("Outputs", names)(*(outputs[name] for name in names))
 
 
 class Backend(base.Backend):
@@ -86,14 +86,14 @@ class Backend(base.Backend):
 
 def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
     """The model with some of its inputs as constants."""
-    made = ModelProto()
-    made.CopyFrom(model)
-    made.ir_version = max(made.ir_version, CONSTANTS_ALONE)
-    kept = [value for value in made.graph.input if value.name not in values]
-    del made.graph.input[:]
-    made.graph.input.extend(kept)
-    made.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
-    return made
+    closed = ModelProto()
+    closed.CopyFrom(model)
+    closed.ir_version = max(closed.ir_version, CONSTANTS_ALONE)
+    kept = [value for value in closed.graph.input if value.name not in values]
+    del closed.graph.input[:]
+    closed.graph.input.extend(kept)
+    closed.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
+    return closed
 
 
 def _graph(model: ModelProto) -> Graph:
@@ -104,8 +104,8 @@ def _graph(model: ModelProto) -> Graph:
     taken_as = {graph.label(name): graph.tensors[name].dtype for name in graph.inputs}
     for value in model.graph.input:
         declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
-        if (taken := taken_as.get(value.name, declared)) != declared:
-            raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {taken}; accepted: the same type")
+        if (accepted_as := taken_as.get(value.name, declared)) != declared:
+            raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {accepted_as}; accepted: the same type")
     return graph
 
 

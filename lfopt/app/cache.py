@@ -65,7 +65,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """What entry.json says of its folder."""
 
     kind: Kind
@@ -143,7 +143,7 @@ def kept(
     root: Path,
     kind: Kind,
     make: Make,
-    opened: Callable[[Path, Entry], T],
+    opened: Callable[[Path, CacheEntry], T],
     *,
     sampled: Collection[str] = (),
     verify: bool = False,
@@ -170,7 +170,7 @@ def kept(
             discard(folder, key)
         scratch = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".part", dir=root))
         try:
-            entry = _sealed(scratch, kind, _made(scratch, make), sampled)
+            entry = _sealed(scratch, kind, _facts_of(scratch, make), sampled)
             scratch.rename(folder)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -188,7 +188,7 @@ def keeper(root: Path) -> Callable[[str, Make], Path]:
     return keep
 
 
-def whole(folder: Path, *, verify: bool = False) -> Entry:
+def whole(folder: Path, *, verify: bool = False) -> CacheEntry:
     """The entry of a folder that holds what was written into it.
 
     Raises FileNotFoundError where there is no such folder, and Damaged.
@@ -217,18 +217,18 @@ def note(text: str) -> None:
     err.print(f"note: {one_line(text)}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _tried(folder: Path, opened: Callable[[Path, Entry], T], verify: bool) -> T:
+def _tried(folder: Path, opened: Callable[[Path, CacheEntry], T], verify: bool) -> T:
     """What `opened` makes of a whole entry. Raises FileNotFoundError, Damaged."""
     entry = whole(folder, verify=verify)
     try:
-        found = opened(folder, entry)
+        opened_entry = opened(folder, entry)
     except (LfoptError, KeyError) as error:
         raise Damaged(one_line(error)) from None
     used(folder / ENTRY)
-    return found
+    return opened_entry
 
 
-def _made(scratch: Path, make: Make) -> Mapping[str, str]:
+def _facts_of(scratch: Path, make: Make) -> Mapping[str, str]:
     """What `make` says; errors name the file where they know it."""
     try:
         return make(scratch)
@@ -237,16 +237,16 @@ def _made(scratch: Path, make: Make) -> Mapping[str, str]:
             raise
 
 
-def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collection[str]) -> Entry:
+def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collection[str]) -> CacheEntry:
     """Bring all files to the disk, and write down what they are."""
     files: list[File] = []
     for path in sorted(folder.iterdir()):
         with writing(path), _plain_file(path) as file:
             os.fsync(file.fileno())
-            found = os.fstat(file.fileno())
-            sample = _sample(file, found.st_size) if path.name in sampled else None
-            files.append(File(path.name, found.st_size, _executable(found), _digest(file), sample))
-    entry = Entry(kind, {name: one_line(text) for name, text in facts.items()}, tuple(files))
+            status = os.fstat(file.fileno())
+            sample = _sample(file, status.st_size) if path.name in sampled else None
+            files.append(File(path.name, status.st_size, _executable(status), _digest(file), sample))
+    entry = CacheEntry(kind, {name: one_line(text) for name, text in facts.items()}, tuple(files))
     with writing(folder / ENTRY), (folder / ENTRY).open("w", encoding="utf-8") as file:
         file.write(entry.text())
         file.flush()
@@ -255,7 +255,7 @@ def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collect
     return entry
 
 
-def _read_entry(path: Path) -> Entry:
+def _read_entry(path: Path) -> CacheEntry:
     """Raises Damaged, OSError."""
     with _plain_file(path) as file:
         text = file.read(ENTRY_BYTES)
@@ -269,19 +269,19 @@ def _read_entry(path: Path) -> Entry:
 
 
 @functools.cache
-def _schema() -> TypeAdapter[Entry]:
-    return TypeAdapter(Entry)
+def _schema() -> TypeAdapter[CacheEntry]:
+    return TypeAdapter(CacheEntry)
 
 
 def _look_at(folder: Path, file: File, *, verify: bool) -> None:
     """Raises Damaged, OSError."""
-    with _plain_file(folder / file.name) as found:
-        status = os.fstat(found.fileno())
+    with _plain_file(folder / file.name) as stream:
+        status = os.fstat(stream.fileno())
         if status.st_size != file.size:
             raise Damaged(f"{file.name}: found {status.st_size:,} B in place of {file.size:,} B")
         if _executable(status) != file.executable:
             raise Damaged(f"{file.name}: found other permissions than were given")
-        same = _sample(found, file.size) == file.sample if file.sample and not verify else _digest(found) == file.sha256
+        same = _sample(stream, file.size) == file.sample if file.sample and not verify else _digest(stream) == file.sha256
     if not same:
         raise Damaged(f"{file.name}: found other bytes than were written")
 
@@ -326,8 +326,8 @@ def own_folder(folder: Path) -> None:
             if not part.is_dir():
                 part.mkdir(mode=0o700, exist_ok=True)
     with writing(folder):
-        found = folder.stat()
-        if found.st_mode & 0o077 and found.st_uid == os.getuid():
+        status = folder.stat()
+        if status.st_mode & 0o077 and status.st_uid == os.getuid():
             folder.chmod(0o700)
 
 
@@ -377,7 +377,7 @@ def sweep(root: Path) -> None:
         names = os.listdir(root)  # noqa: PTH208  (at every opening; nearly always there is nothing to do)
     except FileNotFoundError:
         return
-    for key in {found[1] for name in names if (found := LEFT.fullmatch(name))}:
+    for key in {leftover[1] for name in names if (leftover := LEFT.fullmatch(name))}:
         with suppress(Busy), locked(root, key, wait=False):
             for path in root.glob(f"{key}.*.part"):
                 if LEFT.fullmatch(path.name) and not path.is_symlink():

@@ -23,7 +23,7 @@ def size_limit() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class CacheItem:
     """Something that lies in the cache."""
 
     path: Path
@@ -41,14 +41,14 @@ class Item:
         return sum(_size(path) for path in (self.path, *self.others))
 
 
-def contents(*, verify: bool = False) -> list[Item]:
+def contents(*, verify: bool = False) -> list[CacheItem]:
     """The folders that the cache has made, and those that killed runs have left. Links are not its work."""
-    found: list[Item] = []
+    items: list[CacheItem] = []
     for root in (cache_folder(), cache_folder() / PROGRAMS):
         for path, key in _folders(root):
             with suppress(FileNotFoundError):  # somebody has removed it
-                found.extend(_item(path, key, verify=verify))
-    return found
+                items.extend(_item(path, key, verify=verify))
+    return items
 
 
 def _folders(root: Path) -> Iterator[tuple[Path, str]]:
@@ -59,23 +59,23 @@ def _folders(root: Path) -> Iterator[tuple[Path, str]]:
                 yield Path(name.path), key[0]
 
 
-def _item(path: Path, key: str, *, verify: bool) -> Iterator[Item]:
+def _item(path: Path, key: str, *, verify: bool) -> Iterator[CacheItem]:
     """Nothing, where it is not the cache's, or where it is being made."""
     if LEFT.fullmatch(path.name):
         with suppress(Busy), locked(path.parent, key, wait=False):
-            yield Item(path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed")
+            yield CacheItem(path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed")
     elif path.name == key:
         try:
             entry = whole(path, verify=verify)
         except Damaged as damage:
             kind = "accelerator" if path.parent.name == PROGRAMS else "model"
-            yield Item(path, key, kind, path.name, "", path.lstat().st_mtime, str(damage))
+            yield CacheItem(path, key, kind, path.name, "", path.lstat().st_mtime, str(damage))
         else:
             facts = entry.facts
-            yield Item(path, key, entry.kind, facts.get("network", ""), facts.get("target", ""), (path / ENTRY).lstat().st_mtime)
+            yield CacheItem(path, key, entry.kind, facts.get("network", ""), facts.get("target", ""), (path / ENTRY).lstat().st_mtime)
 
 
-def drop(item: Item) -> bool:
+def drop(item: CacheItem) -> bool:
     """Remove it, unless somebody makes it at this moment. Raises CannotWrite."""
     try:
         with locked(item.path.parent, item.key, wait=False):
@@ -93,21 +93,21 @@ def trim(root: Path, limit: int, spared: str) -> None:
 
     The one of key `spared` stays, and so does what somebody makes at this moment, or what cannot be removed.
     """
-    found = sorted(_models(root), key=lambda item: item.used)
-    sizes = [item.size for item in found]
+    models = sorted(_models(root), key=lambda item: item.used)
+    sizes = [item.size for item in models]
     excess = sum(sizes) - limit
-    for item, size in zip(found, sizes, strict=True):
+    for item, size in zip(models, sizes, strict=True):
         if excess > 0 and item.key != spared:
             with suppress(CannotWrite):
                 excess -= size if drop(item) else 0
 
 
-def _models(root: Path) -> Iterator[Item]:
+def _models(root: Path) -> Iterator[CacheItem]:
     """The compiled models of a folder, whole or not."""
     for path, key in _folders(root):
         if path.name == key:
             with suppress(FileNotFoundError):  # somebody has removed it
-                yield Item(path, key, "model", "", "", (path / ENTRY).lstat().st_mtime)
+                yield CacheItem(path, key, "model", "", "", (path / ENTRY).lstat().st_mtime)
 
 
 def _size(path: Path) -> int:

@@ -70,7 +70,7 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
 }
 
 
-class Judged(NamedTuple):
+class ChipCheck(NamedTuple):
     """A hardware description as it was found."""
 
     hardware: Hardware | None  # None: it has problems
@@ -89,8 +89,8 @@ def hardware_fields() -> Iterator[FieldAnswer]:
     for field in described(Hardware):
         numeric = field.type not in ("true or false", "text", "object")
         least, most = bounds(field.name) if numeric else (None, None)
-        there = getattr(built, field.name)
-        source = DEFAULTS_FROM.get(field.name) or ("as in `hw_rtl`" if there == getattr(plain, field.name) else f"assumed; `hw_rtl` has {there}")
+        value = getattr(built, field.name)
+        source = DEFAULTS_FROM.get(field.name) or ("as in `hw_rtl`" if value == getattr(plain, field.name) else f"assumed; `hw_rtl` has {value}")
         yield FieldAnswer(field.name, field.type, field.default, least, most, unit(field.name), source, field.text)
 
 
@@ -126,7 +126,7 @@ def figures(hardware: Hardware) -> Iterator[FigureAnswer]:
     yield FigureAnswer("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
 
 
-def judge(path: Path) -> Judged:
+def judge(path: Path) -> ChipCheck:
     """Read a hardware description, and say everything that is wrong with it, not the first fault alone."""
     data = read_yaml(path)
     problems = tuple(dict.fromkeys(_problems(data)))
@@ -136,8 +136,8 @@ def judge(path: Path) -> Judged:
         except InvalidConfig as error:  # of fields that do not go together
             problems = (str(error).removeprefix("fields: "),)
         else:
-            return Judged(hardware, (), tuple(_notes(hardware, data)))
-    return Judged(None, problems, ())
+            return ChipCheck(hardware, (), tuple(_notes(hardware, data)))
+    return ChipCheck(None, problems, ())
 
 
 def _problems(data: Mapping[str, Any]) -> Iterator[str]:

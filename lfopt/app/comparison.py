@@ -16,7 +16,7 @@ TENSORS = 3  # named for one change
 Change = Literal["merged", "split", "regrouped", "another mode", "other bytes", "other cycles", "only before", "only after"]
 
 
-class Moved(NamedTuple):
+class MovedTensor(NamedTuple):
     """What both plans move of one tensor in the same operators."""
 
     name: str
@@ -37,7 +37,7 @@ class Changed:
     change: Change
     before: tuple[GroupReport, ...]
     after: tuple[GroupReport, ...]
-    tensors: tuple[Moved, ...]  # of which other bytes move, what differs most first
+    tensors: tuple[MovedTensor, ...]  # of which other bytes move, what differs most first
     unfit: tuple[DoesNotFit, ...]  # groups of the second plan that may not run on the first one's chip, in its scheme; or the other way round
 
     @property
@@ -114,14 +114,14 @@ def _change(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> Change 
     return "merged" if len(news) == 1 else "split" if len(olds) == 1 else "regrouped"
 
 
-def _moved(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> tuple[Moved, ...]:
+def _moved(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> tuple[MovedTensor, ...]:
     sizes: dict[tuple[str, Role], list[int]] = defaultdict(lambda: [0, 0])
     for side, groups in enumerate((olds, news)):
         for group in groups:
             for tensor in group.tensors:
                 sizes[tensor.name, tensor.role][side] += tensor.loaded_bytes + tensor.stored_bytes
-    found = (Moved(name, role, old, new) for (name, role), (old, new) in sizes.items() if old != new)
-    return tuple(sorted(found, key=lambda moved: (-abs(moved.more), moved.name)))
+    moved_maps = (MovedTensor(name, role, old, new) for (name, role), (old, new) in sizes.items() if old != new)
+    return tuple(sorted(moved_maps, key=lambda moved: (-abs(moved.more), moved.name)))
 
 
 def _unfit(plan: tuple[Plan, Graph], groups: Sequence[GroupReport]) -> Iterator[DoesNotFit]:
@@ -131,8 +131,8 @@ def _unfit(plan: tuple[Plan, Graph], groups: Sequence[GroupReport]) -> Iterator[
     for group in groups:
         if group.mode != "chained" and all(name in costs.dataflow.position for name in group.nodes):
             (mask,) = masks_of(costs.dataflow, [group.nodes])
-            if isinstance(found := costs.evaluate(mask), DoesNotFit):
-                yield found
+            if isinstance(judgement := costs.evaluate(mask), DoesNotFit):
+                yield judgement
 
 
 def _settings(one: Plan, other: Plan) -> Iterator[tuple[str, str, str]]:
@@ -141,7 +141,7 @@ def _settings(one: Plan, other: Plan) -> Iterator[tuple[str, str, str]]:
     yield from _different({name: getattr(one, name) for name in plain}, {name: getattr(other, name) for name in plain}, "")
     yield from _different({"objective": one.search.objective}, {"objective": other.search.objective}, "search.")
     yield from _different(asdict(one.search.constraints), asdict(other.search.constraints), "")
-    names = [entry.name for entry in fields(Hardware)]
+    names = [column.name for column in fields(Hardware)]
     chips = ({name: getattr(plan.hardware, name) for name in names if name != "energy"} | asdict(plan.hardware.energy) for plan in (one, other))
     yield from _different(next(chips), next(chips), "hardware.")
 

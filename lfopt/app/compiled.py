@@ -20,10 +20,11 @@ from codegen.runtime import Compiled
 from codegen.source import CSource
 from codegen.target import target as instructions
 from lfopt.app.by_shape import CompiledByShape
-from lfopt.app.cache import Entry, cache_folder, kept, key_of
+from lfopt.app.cache import CacheEntry, cache_folder, kept, key_of
 from lfopt.app.cache_contents import size_limit, trim
 from lfopt.app.config import SearchConfig, find_hardware, load_hardware
-from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
+from lfopt.app.deadline import ReportProgress
+from lfopt.app.pipeline import Model, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.app.pytorch import CompiledModule, TorchModel
@@ -72,19 +73,19 @@ def compile_model(
         raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
     label = one_line(model.name if isinstance(model, Graph) else label_of(model))
 
-    def made(model: Model | Graph, shapes: InputShapes | None = None) -> Compiled:
+    def compile_shapes(model: Model | Graph, shapes: InputShapes | None = None) -> Compiled:
         graph = model if isinstance(model, Graph) else load_network(model, shapes, "default")
         return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
 
     if isinstance(model, TorchModel):
-        if not input_shapes and (found := import_module("lfopt.app.pytorch.module").by_call(model, made)):
-            return found
+        if not input_shapes and (by_call := import_module("lfopt.app.pytorch.module").by_call(model, compile_shapes)):
+            return by_call
         model = import_module("lfopt.app.pytorch.export").to_onnx(model, input_shapes)
     try:
-        return made(model, input_shapes)
+        return compile_shapes(model, input_shapes)
     except OpenShape:
         assert not isinstance(model, Graph | TorchModel), "shapes of a Graph are known"
-        return CompiledByShape(model, label, partial(made, model), input_shapes or {})
+        return CompiledByShape(model, label, partial(compile_shapes, model), input_shapes or {})
 
 
 def chip_of(hardware: Hardware | str | os.PathLike[str]) -> Hardware:
@@ -106,7 +107,7 @@ def compile_graph(
     hardware: Hardware = CPU,
     element: ElementName = "float32",
     label: str = "model",
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     tune: bool = False,
     verify: bool = False,
 ) -> tuple[Compiled, bool]:
@@ -121,10 +122,10 @@ def compile_graph(
 
     def make(folder: Path) -> dict[str, str]:
         tuning = Tuning(target, threads, compiler, report, element) if tune else None
-        each, images = image_by_image(graph)
-        plan = plan_for_cpu(each, hardware, target, report, tuning, element)
+        image_graph, images = image_by_image(graph)
+        plan = plan_for_cpu(image_graph, hardware, target, report, tuning, element)
         report("printing C", 0.0)
-        source = emit_c(plan, each, target, threads=threads, element=element, images=images)
+        source = emit_c(plan, image_graph, target, threads=threads, element=element, images=images)
         write_source(source, folder)
         report("compiling", 0.0)
         library = build(source, folder, compiler, os.cpu_count() or 1).library
@@ -135,17 +136,17 @@ def compile_graph(
         figures = {"groups": str(len(plan.groups)), "dram_bytes": str(plan.totals.dram_bytes * images)}
         return {"network": graph.name, "target": how, "name": source.name, "library": library.name, **figures}
 
-    def opened(folder: Path, entry: Entry) -> Compiled:
+    def opened(folder: Path, entry: CacheEntry) -> Compiled:
         library, figures = folder / entry.facts["library"], {name: int(entry.facts[name]) for name in ("groups", "dram_bytes")}
         return Compiled(library, entry.facts["name"], folder / WEIGHTS, graph.labels, **figures)
 
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine)
     root, limit = cache_folder(), size_limit()
-    found, there = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
-    if not there:
+    compiled, was_kept = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
+    if not was_kept:
         trim(root, limit, key)
-    return found, there
+    return compiled, was_kept
 
 
 def print_graph(
@@ -160,8 +161,8 @@ def print_graph(
     """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
     check_options(target, threads, element)
     _check_values(graph, label)
-    each, images = image_by_image(graph)
-    return emit_c(plan_for_cpu(each, hardware, target, element=element), each, target, threads=threads, element=element, images=images)
+    image_graph, images = image_by_image(graph)
+    return emit_c(plan_for_cpu(image_graph, hardware, target, element=element), image_graph, target, threads=threads, element=element, images=images)
 
 
 def image_by_image(graph: Graph) -> tuple[Graph, int]:
@@ -171,8 +172,8 @@ def image_by_image(graph: Graph) -> tuple[Graph, int]:
     """
     if not any(spec(operator.kind, operator.domain).family in (Family.CONVOLUTION, Family.POOL) for operator in graph.operators):
         return graph, 1
-    found = one_image(graph)
-    return (graph, 1) if isinstance(found, str) else found
+    split = one_image(graph)
+    return (graph, 1) if isinstance(split, str) else split
 
 
 def check_options(target: str, threads: int, element: str = "float32") -> None:
@@ -211,46 +212,46 @@ def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32"
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 
-class _WholeMapsApart(Adapted[Floor]):
+class _WholeMaps(Adapted[Floor]):
     """A cost model in which some operators begin a group of their own, with nothing but an epilogue."""
 
-    def __init__(self, model: CostModel[Floor], apart: int, is_epilogue: Callable[[int], bool]) -> None:
-        """`apart`: the mask of those operators."""
+    def __init__(self, model: CostModel[Floor], whole_maps: int, is_epilogue: Callable[[int], bool]) -> None:
+        """`whole_maps`: the mask of those operators."""
         super().__init__(model)
-        self.apart, self.is_epilogue = apart, is_epilogue
+        self.whole_maps, self.is_epilogue = whole_maps, is_epilogue
 
     @property
     def simpler(self) -> CostModel | None:
         """The same of the simpler model."""
         simpler = self.model.simpler
-        return None if simpler is None else _WholeMapsApart(simpler, self.apart, self.is_epilogue)
+        return None if simpler is None else _WholeMaps(simpler, self.whole_maps, self.is_epilogue)
 
     def price(self, group: int, /) -> Cost | None:
         """None for a group of several operators that has one of these in another place than the first, or more than its epilogue."""
-        if group & self.apart and group & (group - 1) and (not group & -group & self.apart or not self.is_epilogue(group)):
+        if group & self.whole_maps and group & (group - 1) and (not group & -group & self.whole_maps or not self.is_epilogue(group)):
             return None
         return self.model.price(group)
 
 
 def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
     """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
+    whole_maps = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
     flow, epilogue = costs.dataflow, costs.groups.is_epilogue_group
 
     def joins(group: int) -> bool:
         """Whether all of a group is in the kernel of its first operator: on integers, tables of what that makes."""
-        made = {m for i in bits(group) for m in flow.results[i]}
+        results = {m for i in bits(group) for m in flow.results[i]}
         behind = group & (group - 1)
-        return epilogue(group) and (not flow.graph.quantized or all(o.map in made for i in bits(behind) for o in flow.operands[i]))
+        return epilogue(group) and (not flow.graph.quantized or all(o.map in results for i in bits(behind) for o in flow.operands[i]))
 
-    return _WholeMapsApart(costs, apart, joins) if apart else costs
+    return _WholeMaps(costs, whole_maps, joins) if whole_maps else costs
 
 
 def plan_for_cpu(
     graph: Graph,
     hardware: Hardware,
     target: Target = "native",
-    report: Report | None = None,
+    report: ReportProgress | None = None,
     tuning: Tuning | None = None,
     element: ElementName = "float32",
 ) -> Plan:
@@ -259,11 +260,11 @@ def plan_for_cpu(
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
     costs = cpu_costs(graph, hardware, element)
-    found = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report)
-    if found.interrupted:
+    searched = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report)
+    if searched.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
-    bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
-    return make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
+    bands = _fastest_bands(graph, costs, searched, tuning) if tuning else None
+    return make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
 
 
 @dataclass(frozen=True)
@@ -273,17 +274,17 @@ class Tuning:
     target: str
     threads: int
     compiler: tuple[str, ...]
-    report: Report
+    report: ReportProgress
     element: ElementName = "float32"
 
 
-def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) -> Propose:
+def _fastest_bands(graph: Graph, costs: GroupCosts, searched: Result, how: Tuning) -> Propose:
     values = random_inputs(graph, np.random.default_rng(0))
 
     def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)
-        plan = make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
+        plan = make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished()
         return group_times(plan, graph, how.target, how.threads, how.compiler, values, how.element)
 
     kept = Profiles.here(how.target if how.element == "float32" else f"{how.target} {how.element}", how.threads, how.compiler)
-    return tuned(costs, found.groups, kept, timed)
+    return tuned(costs, searched.groups, kept, timed)

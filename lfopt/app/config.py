@@ -45,8 +45,8 @@ INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packag
 
 def share(value: object) -> object:
     """A share as it is written: 0.001, or 0.1%."""
-    if isinstance(value, str) and (found := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%", value.strip())):
-        return float(found[1]) / 100
+    if isinstance(value, str) and (percentage := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%", value.strip())):
+        return float(percentage[1]) / 100
     return value
 
 
@@ -78,20 +78,20 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         if self.method not in SAMPLING and (self.guidance != "none" or self.screen):
-            name, found, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
+            name, given, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
             accepted = f"{accepted}, or methods {', '.join(SAMPLING)}"
-            raise InvalidConfig(f"search.{name}: found {found} with method {self.method}, which breaks no groups; accepted: {accepted}")
+            raise InvalidConfig(f"search.{name}: found {given} with method {self.method}, which breaks no groups; accepted: {accepted}")
         if self.profile and self.method not in (methods := taking("latency")):
             raise InvalidConfig(f"search.profile: found true with method {self.method}; accepted: false, or method {' or '.join(methods)}")
         if self.propose != "none" and self.method not in (methods := taking("start")):
             raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods {', '.join(methods)}")
         if self.wanted != Objective() and self.method != "exact":
-            found = f"objective {self.objective}" if self.objective != "bytes" else "a cap"
-            raise InvalidConfig(f"search.method: found {self.method} with {found}; accepted: exact, or objective bytes without caps")
+            given = f"objective {self.objective}" if self.objective != "bytes" else "a cap"
+            raise InvalidConfig(f"search.method: found {self.method} with {given}; accepted: exact, or objective bytes without caps")
         if self.surrogate and (self.wanted == Objective() or self.objective in ("energy", "edp") or self.max_energy_uj is not None):
-            found = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.objective}"
+            given = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.objective}"
             raise InvalidConfig(
-                f"search.surrogate: found true with {found}; accepted: false, or objective cycles, or a cap on cycles, without energy"
+                f"search.surrogate: found true with {given}; accepted: false, or objective cycles, or a cap on cycles, without energy"
             )
         if self.slack is not None and not 0 <= self.slack <= 1:
             raise InvalidConfig(f"search.slack: found {self.slack}; accepted: a share of the bytes such as 0.1%, up to 100%")
@@ -148,8 +148,8 @@ class Config:
         if isinstance(self.band_rows, int) and self.band_rows < 1:
             raise InvalidConfig(f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max")
         if self.search.wanted != Objective() and self.traffic != "tiled":
-            found = f"{self.traffic} with objective {self.search.objective}"
-            raise InvalidConfig(f"traffic: found {found}; accepted: tiled, or objective bytes without caps")
+            given = f"{self.traffic} with objective {self.search.objective}"
+            raise InvalidConfig(f"traffic: found {given}; accepted: tiled, or objective bytes without caps")
         if not 1 <= self.max_recompute <= MOST_RECOMPUTE:
             raise InvalidConfig(f"max_recompute: found {self.max_recompute}; accepted: 1 to {MOST_RECOMPUTE}")
         for name, value in (("model", self.model), ("out", self.out)):
@@ -225,8 +225,8 @@ def validate(kind: type[T], data: object, where: str) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
-        found = "nothing" if first["type"] == "missing" else repr(first["input"])
-        raise InvalidConfig(one_line(f"{where}: {path}: found {found}; accepted: {_accepted(first)}")) from None
+        given = "nothing" if first["type"] == "missing" else repr(first["input"])
+        raise InvalidConfig(one_line(f"{where}: {path}: found {given}; accepted: {_accepted(first)}")) from None
 
 
 @functools.cache

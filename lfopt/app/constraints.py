@@ -24,25 +24,25 @@ def check_names(flow: Dataflow, constraints: Constraints) -> None:
             raise InvalidConfig(f"{where}: found {name!r} ({flow.operators[i].kind}), which lfopt does not know: it runs alone; accepted: others")
 
 
-def kept(costs: GroupCosts, found: Result) -> Result:
+def kept(costs: GroupCosts, searched: Result) -> Result:
     """The groups that a search found, if they keep to the constraints; else joined, as the constraints want it, as well as that goes.
 
     Raises InvalidConfig where no such groups were found.
     """
-    if not any(map(costs.breaks, found.groups)):
-        return found
+    if not any(map(costs.breaks, searched.groups)):
+        return searched
     partitions, dice = Partitions(costs), Rng(0)
     inside = [_closure(costs.dataflow, members) for members in costs.rules.together]
     links = partitions.links
     joined = bytes(any(group >> u & group >> v & 1 for group in inside) for u, v in links)
-    legal = [group for group in found.groups if costs.price(group) is not None]
+    legal = [group for group in searched.groups if costs.price(group) is not None]
     more = bytes(a | b for a, b in zip(partitions.encode(partitions.fit(legal, dice)), joined, strict=True))
     plans = [partitions.fit(partitions.decode(genome), dice) for genome in (more, joined)]
     met = [partitions.in_order(plan) for plan in plans if not any(map(costs.breaks, plan))]
     if not met:
-        raise InvalidConfig(_why(costs, plans[-1], inside, interrupted=found.interrupted))
+        raise InvalidConfig(_why(costs, plans[-1], inside, interrupted=searched.interrupted))
     best = min(met, key=costs.dram_bytes)
-    return replace(found, groups=best, dram_bytes=costs.dram_bytes(best))
+    return replace(searched, groups=best, dram_bytes=costs.dram_bytes(best))
 
 
 def _closure(flow: Dataflow, members: int) -> int:

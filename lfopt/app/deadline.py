@@ -9,6 +9,8 @@ from typing import Literal
 
 LEAST_SECONDS = 0.1  # of a search, if the time is over
 
+ReportProgress = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
+
 Stage = Literal["search", "chains", "second level", "cycles", "layout", "steps", "report"]
 ENDS: dict[Stage, float] = {
     "search": 0.65,

@@ -18,7 +18,7 @@ LEVEL = "2"
 HOLDS_DATA = ("Unified", "Data")
 
 
-class Cache(NamedTuple):
+class L2Cache(NamedTuple):
     """A cache that a core reaches."""
 
     folder: Path  # that describes it
@@ -42,16 +42,16 @@ def description(cpu: Path = CPU0, info: Path = CPUINFO) -> str:
     return "\n".join([*lines, *(f"{field:{width}}  # {source}" for field, source in fields.items())]) + "\n"
 
 
-def l2_cache(cpu: Path) -> Cache:
+def l2_cache(cpu: Path) -> L2Cache:
     """The L2 cache of one core, by the folder that /sys has for that CPU."""
-    found = [folder for folder in sorted((cpu / "cache").glob("index*")) if _is_l2(folder)]
-    if not found or (text := _read(found[0] / "size")) is None:
-        what = "no level-2 cache that holds data" if not found else f"no size in {found[0]}"
+    caches = [folder for folder in sorted((cpu / "cache").glob("index*")) if _is_l2(folder)]
+    if not caches or (text := _read(caches[0] / "size")) is None:
+        what = "no level-2 cache that holds data" if not caches else f"no size in {caches[0]}"
         raise InvalidConfig(f"{cpu / 'cache'}: {what}; write the file by hand: buffer_bytes (half of one core's L2 cache) and element_bytes: 4")
-    size = parse_size(text, str(found[0] / "size"))
-    sharers = _cpus(found[0] / "shared_cpu_list")
+    size = parse_size(text, str(caches[0] / "size"))
+    sharers = _cpus(caches[0] / "shared_cpu_list")
     threads = sharers & _cpus(cpu / "topology" / "thread_siblings_list")
-    return Cache(found[0], size, max(len(sharers) // max(len(threads), 1), 1))
+    return L2Cache(caches[0], size, max(len(sharers) // max(len(threads), 1), 1))
 
 
 def model_name(info: Path) -> str:

@@ -90,26 +90,26 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         loader = _Loader(data.decode("utf-8"))
         node = loader.get_single_node()
-        found = None if node is None else _plain(node)
+        fields = None if node is None else _plain(node)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidConfig(one_line(f"{path}: line {line}: found byte {data[error.start]:#x}; accepted: text in UTF-8")) from None
     except ReaderError as error:
         line, character = data[: error.position].count(b"\n") + 1, int(error.character)
         raise InvalidConfig(one_line(f"{path}: line {line}: found character U+{character:04X}; accepted: text")) from None
-    except _Refused as error:
+    except _RefusedYaml as error:
         raise InvalidConfig(one_line(f"{path}: line {error.mark.line + 1}: {error}")) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f"{error.context}: " if error.context else ""
         raise InvalidConfig(one_line(f"{path}: line {mark.line + 1 if mark else 1}: not YAML: {context}{error.problem}")) from None
-    if not isinstance(found, dict):
-        kind = {type(None): "nothing", list: "a list"}.get(type(found), "a single value")
+    if not isinstance(fields, dict):
+        kind = {type(None): "nothing", list: "a list"}.get(type(fields), "a single value")
         raise InvalidConfig(one_line(f"{path}: found {kind}; accepted: a mapping of fields"))
-    return found
+    return fields
 
 
-class _Refused(ValueError):
+class _RefusedYaml(ValueError):
     """YAML that is no data of ours."""
 
     def __init__(self, message: str, mark: yaml.Mark) -> None:
@@ -129,22 +129,22 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()
         mark, self.depth = event.start_mark, self.depth + 1
         if self.depth > MAX_DEPTH:
-            raise _Refused(f"found collections {self.depth} deep; accepted: up to {MAX_DEPTH}", mark)
+            raise _RefusedYaml(f"found collections {self.depth} deep; accepted: up to {MAX_DEPTH}", mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         assert node is not None
         if isinstance(event, yaml.AliasEvent):
             if node not in self.nodes:
-                raise _Refused(f"found alias {event.anchor!r} inside of what it stands for", mark)
+                raise _RefusedYaml(f"found alias {event.anchor!r} inside of what it stands for", mark)
         elif isinstance(node, yaml.ScalarNode):
             if len(node.value) > MAX_TEXT:
-                raise _Refused(f"found {len(node.value):,} characters; accepted: up to {MAX_TEXT:,}", mark)
+                raise _RefusedYaml(f"found {len(node.value):,} characters; accepted: up to {MAX_TEXT:,}", mark)
             self.nodes[node] = 1
         else:
-            inside = (part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,)))
+            inside = (part for child in node.value for part in (child if isinstance(child, tuple) else (child,)))
             self.nodes[node] = 1 + sum(self.nodes[part] for part in inside)
         if self.nodes[node] > MAX_NODES or len(self.nodes) > MAX_NODES:
-            raise _Refused(f"found more than {MAX_NODES:,} values, aliases expanded; accepted: up to that", mark)
+            raise _RefusedYaml(f"found more than {MAX_NODES:,} values, aliases expanded; accepted: up to that", mark)
         return node
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
@@ -158,25 +158,25 @@ def _kind(text: str) -> str:
 
 
 def _plain(node: yaml.Node) -> Any:
-    """What a node stands for. Raises _Refused for what JSON does not have."""
+    """What a node stands for. Raises _RefusedYaml for what JSON does not have."""
     if isinstance(node, yaml.MappingNode) and node.tag == f"{TAG}map":
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, value in node.value:
             if key.tag != f"{TAG}str" or not isinstance(key, yaml.ScalarNode):
                 name, hint = (key.value, f", in quotes: {key.value!r}") if isinstance(key, yaml.ScalarNode) else ("a collection", "")
-                raise _Refused(f"found {name} as the name of a field; accepted: text{hint}", key.start_mark)
-            if key.value in found:
-                raise _Refused(f"found field {key.value!r} twice", key.start_mark)
-            found[key.value] = _plain(value)
-        return found
+                raise _RefusedYaml(f"found {name} as the name of a field; accepted: text{hint}", key.start_mark)
+            if key.value in fields:
+                raise _RefusedYaml(f"found field {key.value!r} twice", key.start_mark)
+            fields[key.value] = _plain(value)
+        return fields
     if isinstance(node, yaml.SequenceNode) and node.tag == f"{TAG}seq":
         return [_plain(value) for value in node.value]
     kind = node.tag.removeprefix(TAG)
     if not isinstance(node, yaml.ScalarNode) or kind not in ("str", _kind(node.value)):
         tags = ", ".join(f"!!{name}" for name in ("map", "seq", "str", *SCALARS))
-        raise _Refused(f"found tag {node.tag!r} here; accepted: {tags}, where the value is one", node.start_mark)
+        raise _RefusedYaml(f"found tag {node.tag!r} here; accepted: {tags}, where the value is one", node.start_mark)
     if kind == "int" and len(node.value) > MAX_DIGITS:
-        raise _Refused(f"found a number of {len(node.value)} digits; accepted: up to {MAX_DIGITS}", node.start_mark)
+        raise _RefusedYaml(f"found a number of {len(node.value)} digits; accepted: up to {MAX_DIGITS}", node.start_mark)
     if kind in ("null", "bool"):
         return None if kind == "null" else node.value.lower() == "true"
     if kind == "float":

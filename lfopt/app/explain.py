@@ -33,7 +33,7 @@ Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gap
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BufferOccupant:
     """Something that takes space in the buffer."""
 
     what: str  # a map, an operator with weights, or a constant
@@ -44,13 +44,13 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class BufferNeed:
     """What a group takes of the buffer, in the mode in which it runs; where it does not fit, in the one of the scheme that needs the least."""
 
     mode: Mode
     bytes: int  # F_beta; 0 where no buffer is large enough
     available: int  # beta
-    uses: tuple[Taken, ...]  # the largest first; they add up to `bytes`
+    uses: tuple[BufferOccupant, ...]  # the largest first; they add up to `bytes`
     enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
     never: str = ""  # why no buffer is large enough
     weights: int = 0  # bytes of weights, where they have a buffer of their own
@@ -66,31 +66,35 @@ class Need:
         return self.bytes - self.available + 1
 
 
-def need_of(costs: GroupCosts, mask: int) -> Need:
+def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
     """What takes how much of the buffer."""
     beta, price = costs.hardware.buffer_bytes, costs.price(mask)
     name, least = costs.least_need(mask)
     if not costs.groups.parameters_fit(mask):
-        store, taken = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
-        if taken <= store:
+        store, needed_parameters = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
+        if needed_parameters <= store:
             tables, most = costs.groups.tables_of(mask), costs.hardware.parameter_tables
-            return Need(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
-        return Need(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
+            return BufferNeed(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
+        return BufferNeed(name, 0, beta, (), 0, f"its parameters take {needed_parameters:,} B, and their store has {store:,}")
     if least == NEVER:
         if (weights := costs.least_weights(mask)) is not None:
             lacking = f"its weights take {weights[1]:,} B on chip at the least, and their buffer has {costs.hardware.weight_buffer_bytes:,}"
-            return Need(weights[0], 0, beta, (), 0, lacking, weights[1])
-        return Need(name, 0, beta, (), 0, costs.modes[name].never(mask))
+            return BufferNeed(weights[0], 0, beta, (), 0, lacking, weights[1])
+        return BufferNeed(name, 0, beta, (), 0, costs.modes[name].never(mask))
     mode, needed = (price.mode, price.buffer_bytes) if price is not None and costs.modes[price.mode].whole else (name, least)
     uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
     flow, weights = costs.dataflow, 0
     if costs.hardware.weight_buffer_bytes:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
-    found = [Taken(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes]
-    if gaps := needed - sum(use.bytes for use in found):
-        found.append(Taken("between maps", "gaps", 0, 0, gaps))
-    return Need(mode, needed, beta, tuple(found), least + 1, weights=weights)
+    uses_of_maps = [
+        BufferOccupant(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:])
+        for use in uses
+        if use.bytes
+    ]
+    if gaps := needed - sum(use.bytes for use in uses_of_maps):
+        uses_of_maps.append(BufferOccupant("between maps", "gaps", 0, 0, gaps))
+    return BufferNeed(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
 
 
 def _role(flow: Dataflow, mask: int, m: int) -> Role:
@@ -158,9 +162,9 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
         raise KeyboardInterrupt
     groups = tuple(map(outside, result.groups))
     moved, by = moved_bytes(costs, groups), "exact"
-    for name, found in splits.items():
-        if found is not None and (less := moved_bytes(costs, found)) < moved:
-            groups, moved, by = found, less, name
+    for name, split in splits.items():
+        if split is not None and (less := moved_bytes(costs, split)) < moved:
+            groups, moved, by = split, less, name
     bound = min(result.lower_bound_bytes, moved)
     return Repair(groups, moved, whole_bytes(costs, mask), bound, by, time.perf_counter() - clock, _crossings(costs, mask, groups))
 
@@ -191,7 +195,7 @@ def moved_bytes(costs: GroupCosts, groups: Iterable[int]) -> int:
 def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[Crossing, ...]:
     flow = costs.dataflow
     owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
-    found: list[Crossing] = []
+    crossings: list[Crossing] = []
     for m in sorted({m for i in bits(mask) for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}):
         maker = owner.get(flow.producer[m], -1)
         loaded = tuple(sorted({owner[i] for i in bits(flow.readers[m] & mask)} - {maker}))
@@ -199,8 +203,8 @@ def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[C
         times = len(loaded) - (role == "input") + (role == "inner" and bool(loaded))
         if times > 0:
             size = costs.hardware.dram_bytes(flow.maps[m])
-            found.append(Crossing(m, size, maker, loaded, times * size))
-    return tuple(sorted(found, key=lambda crossing: -crossing.added))
+            crossings.append(Crossing(m, size, maker, loaded, times * size))
+    return tuple(sorted(crossings, key=lambda crossing: -crossing.added))
 
 
 # -- what explanations say -------------------------------------------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> 
 
     Raises InvalidConfig where one that is named cannot be had.
     """
-    found: dict[str, tuple[Scores, Splits]] = {}
+    by_name: dict[str, tuple[Scores, Splits]] = {}
     partitions = Partitions(costs)
     for name in names or ("analytic", *SHIPPED):
         try:
@@ -235,8 +239,8 @@ def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> 
             if not names:
                 continue
             raise InvalidConfig(f"--explainer {name}: {str(error).removeprefix('search.guidance: ')}") from None
-        found[name] = scores, splitter(scores, partitions)
-    return found
+        by_name[name] = scores, splitter(scores, partitions)
+    return by_name
 
 
 def blame(costs: GroupCosts, mask: int, name: str, scores: Scores, split: Splits) -> Blame:
@@ -250,9 +254,9 @@ class Explanation:
     """All that is known of one group."""
 
     group: int  # mask of operators
-    need: Need
+    need: BufferNeed
     cost: Cost | None  # as a search sees it; None: not legal
-    alone_bytes: int  # DRAM bytes of its operators one by one
+    alone_bytes: int  # DRAM bytes of its operators unfused
     whole_bytes: int  # DRAM bytes as one group, every tensor once
     enough_bytes: int  # DRAM bytes in the smallest sufficient buffer; 0 if there is none
     links: np.ndarray  # (2, links) int64: indices of operators
@@ -264,7 +268,7 @@ def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> E
     """Explain a connected, convex group. The exact search for its best cut takes at most so many seconds."""
     need = need_of(costs, mask)
     where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
-    blames = tuple(blame(costs, mask, name, *found) for name, found in by.items()) if where.size and not need.fits else ()
+    blames = tuple(blame(costs, mask, name, *scores_and_splits) for name, scores_and_splits in by.items()) if where.size and not need.fits else ()
     best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
     alone = moved_bytes(costs, (1 << i for i in bits(mask)))
     enough = costs.at(need.enough).dram(mask).total if need.enough else 0
@@ -327,12 +331,12 @@ def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
             "moved_again_bytes": best.again,
         },
         "explainers": {
-            found.explainer: {
-                "scores": [None if score == -np.inf else score for score in found.scores.tolist()],
-                "ranking": found.ranking,
-                "split": None if found.groups is None else groups(found.groups),
-                "split_dram_bytes": found.dram_bytes if found.groups else None,
+            blamed.explainer: {
+                "scores": [None if score == -np.inf else score for score in blamed.scores.tolist()],
+                "ranking": blamed.ranking,
+                "split": None if blamed.groups is None else groups(blamed.groups),
+                "split_dram_bytes": blamed.dram_bytes if blamed.groups else None,
             }
-            for found in explanation.blames
+            for blamed in explanation.blames
         },
     }

@@ -26,7 +26,7 @@ CUTS = 3  # of a link, those of the fewest elements, that are looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class CyclesTaken:
     """A tensor that moves, or an operator."""
 
     name: str
@@ -52,9 +52,9 @@ class GroupCycles:
     cycles: int  # in the fastest of its ways
     computing: int  # cycles in which the compute engine works
     port: int  # in which the busier channel to DRAM does
-    alone: int  # cycles of its operators one by one
-    tensors: tuple[Waited, ...]  # what costs the most first
-    operators: tuple[Waited, ...]
+    alone: int  # cycles of its operators unfused
+    tensors: tuple[CyclesTaken, ...]  # what costs the most first
+    operators: tuple[CyclesTaken, ...]
     links: tuple[LinkCycles, ...]  # of those that were looked at in time; where a cut costs the least first
     links_left: int  # that were not
 
@@ -70,23 +70,23 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
     Raises InvalidConfig where the group may not run, or has no steps.
     """
     figures, clock = GroupFigures(costs, energy=False), time.perf_counter()
-    made = None if costs.price(mask) is None else figures.fastest(mask)
-    if made is None:
+    fastest = None if costs.price(mask) is None else figures.fastest(mask)
+    if fastest is None:
         why = "the group may not run as one" if costs.price(mask) is None else "its mode has no steps"
         raise InvalidConfig(f"--objective cycles: {why}; accepted: a group that runs, or --objective bytes, which says why one does not")
-    cost, (places, steps) = made
+    cost, (places, steps) = fastest
     accelerator = figures.meter.accelerator
     whole = accelerator.time(steps, places, WALKED)
     busy = Counter[tuple[bool, str]]()
     for times, step in counted_leaves(steps):
         busy[_key(step)] += times * accelerator.cycles(step)
 
-    def without(key: tuple[bool, str]) -> Waited:
+    def without(key: tuple[bool, str]) -> CyclesTaken:
         rest = accelerator.time(left_out(steps, lambda step: _key(step) == key), places, WALKED)
-        return Waited(key[1], busy[key], whole.total - rest.total)
+        return CyclesTaken(key[1], busy[key], whole.total - rest.total)
 
-    def costly(*, computes: bool) -> tuple[Waited, ...]:
-        return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda found: -found.cycles))
+    def costly(*, computes: bool) -> tuple[CyclesTaken, ...]:
+        return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda waited: -waited.cycles))
 
     looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
     return GroupCycles(
@@ -105,14 +105,14 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
 
 def left_out(nodes: Sequence[Node], drop: Callable[[Step], bool]) -> tuple[Node, ...]:
     """A schedule without some of its steps."""
-    found: list[Node] = []
+    kept: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
             if body := left_out(node.body, drop):
-                found.append(Loop(node.count, body))
+                kept.append(Loop(node.count, body))
         elif not drop(node):
-            found.append(node)
-    return tuple(found)
+            kept.append(node)
+    return tuple(kept)
 
 
 def _key(step: Step) -> tuple[bool, str]:
@@ -125,13 +125,13 @@ def _least(figures: GroupFigures, mask: int) -> int:
 
 
 def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[], bool]) -> list[LinkCycles]:
-    flow, cuts, found = costs.dataflow, GroupCuts(costs.dataflow, mask), list[LinkCycles]()
+    flow, cuts, timed = costs.dataflow, GroupCuts(costs.dataflow, mask), list[LinkCycles]()
     where = np.array([*bits(mask)])[links(flow, mask)]
     for u, v in where.T.tolist():
         if late():
             break
         halves = [(cut.first, cut.second) for cut in cuts.through(u, v, CUTS)]
         legal = [both for both in halves if all(costs.price(half) is not None for half in both)]
-        taken, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
-        found.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), taken))
-    return found
+        cycles, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
+        timed.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), cycles))
+    return timed

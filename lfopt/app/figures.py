@@ -22,7 +22,7 @@ MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only 
 HARDLY = 1.02  # cycles over the least there can be, from which a way in the same bytes or more is not looked for
 
 
-class Written(NamedTuple):
+class ScheduledWay(NamedTuple):
     """A way in which a group may run, with its steps."""
 
     number: int  # among all ways of the group
@@ -89,8 +89,8 @@ class GroupFigures:
         """Cost, places and steps of a legal group in the way of the fewest cycles; None where that has no steps."""
         number, _ = min(self._of(group), key=lambda way: way[1].cycles)
         way = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
-        made = self._made(group, way, Limit())
-        return None if made is None else (way.cost, made)
+        schedule = self._schedule(group, way, Limit())
+        return None if schedule is None else (way.cost, schedule)
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the way at this position of those above."""
@@ -128,35 +128,35 @@ class GroupFigures:
 
     def _look(self, group: int) -> list[tuple[int, Figures]]:
         """(number among all its ways, figures) of those worth taking. What computes the least is timed first, which spares the timing of others."""
-        least, found = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
+        least, by_way = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
         for way in sorted(self._written(group), key=lambda way: way.computing):
-            fastest = min((f.cycles for f in found.values() if f.dram_bytes <= way.dram_bytes), default=NEVER)
+            fastest = min((f.cycles for f in by_way.values() if f.dram_bytes <= way.dram_bytes), default=NEVER)
             if self.energy or (way.computing < fastest and fastest > HARDLY * least):
-                found[way.number] = way.figures()
+                by_way[way.number] = way.figures()
         worth = list[tuple[int, Figures]]()
-        for number, figures in sorted(found.items()):
+        for number, figures in sorted(by_way.items()):
             if not any(all(a <= b for a, b in zip(other, figures, strict=True)) for _, other in worth):
                 worth.append((number, figures))
         return worth
 
-    def _written(self, group: int) -> Iterator[Written]:
+    def _written(self, group: int) -> Iterator[ScheduledWay]:
         """The ways with their steps. Of those after the first, none of very many steps, and none once the time is over."""
         limit = first = Limit()
         for number, way in self._ways(group):
-            dram, made = way.terms.dram, self._made(group, way, limit)
-            if made is not None:
-                yield Written(number, dram.total, self.meter.computing(made[1]), partial(self.meter.figures, *made))
+            dram, schedule = way.terms.dram, self._schedule(group, way, limit)
+            if schedule is not None:
+                yield ScheduledWay(number, dram.total, self.meter.computing(schedule[1]), partial(self.meter.figures, *schedule))
             elif limit is first or isinstance(way.scheduled.make, str):
-                yield Written(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
+                yield ScheduledWay(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
             if self.late():
                 return
             limit = Limit(most=MOST_STEPS)
 
-    def _made(self, group: int, way: ModeOption, limit: Limit) -> PlacesAndSteps | None:
+    def _schedule(self, group: int, way: ModeOption, limit: Limit) -> PlacesAndSteps | None:
         """Places and steps of one way; None where it has none, or more than the limit allows."""
         make = way.scheduled.make
         try:
-            made = None if isinstance(make, str) else make(limit)
+            schedule = None if isinstance(make, str) else make(limit)
         except Unwritten:
             return None
-        return made and (made[0], with_parameters(self.costs, self.layout, group, way.cost.mode, made[1]))
+        return schedule and (schedule[0], with_parameters(self.costs, self.layout, group, way.cost.mode, schedule[1]))

@@ -28,11 +28,11 @@ FIRST_SCHEMA = "lfopt.plan/1"  # read, not written
 
 def path_of(path: object, what: str) -> Path:
     """A path that a caller gives. Raises InvalidConfig for what is none."""
-    found = os.fspath(path) if isinstance(path, str | os.PathLike) else path
-    if not isinstance(found, str) or not found or "\0" in found:
-        told = repr(found) if isinstance(found, str) else type(found).__name__
-        raise InvalidConfig(f"{what}: found {told}; accepted: a file name")
-    return Path(found)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        shown = repr(text) if isinstance(text, str) else type(text).__name__
+        raise InvalidConfig(f"{what}: found {shown}; accepted: a file name")
+    return Path(text)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -79,8 +79,8 @@ def write_plan(plan: Plan, path: Path) -> None:
 def _plain(value: Any) -> Any:
     """Dataclasses as mappings, without the fields that say nothing: see `UNSAID`."""
     if is_dataclass(value):
-        said = (f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default))
-        return {f.name: _plain(getattr(value, f.name)) for f in said}
+        written = (f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default))
+        return {f.name: _plain(getattr(value, f.name)) for f in written}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
@@ -98,11 +98,11 @@ def read_plan(path: Path) -> Plan:
     if path.is_dir():
         path /= "plan.json"
     data = read_json(path, InvalidPlan)
-    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if found not in (SCHEMA, FIRST_SCHEMA):
-        raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}, {FIRST_SCHEMA!r}")
+    schema = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if schema not in (SCHEMA, FIRST_SCHEMA):
+        raise InvalidPlan(f"{path}: schema: found {schema!r}; accepted: {SCHEMA!r}, {FIRST_SCHEMA!r}")
     del data["schema"]
-    if found == FIRST_SCHEMA:
+    if schema == FIRST_SCHEMA:
         _from_first(data, path)
     groups = data.get("groups")
     if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from hw_rtl.area import Area, estimate
 from lfopt.app.config import Config
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.app.files import path_of
 from lfopt.app.recompute import costs_of
@@ -35,11 +36,10 @@ from search.weighted import CostWeights
 CostName = Literal["bytes", "cycles", "energy", "buffer", "area"]
 COSTS: tuple[CostName, ...] = get_args(CostName)
 FIRST = CostWeights(1 << 48, 1, 0)  # bytes, then cycles
-Report = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Question:
+class FrontQuery:
     """What a front is asked of."""
 
     config: Config  # network, chip, scheme; of its search nothing is read
@@ -126,11 +126,11 @@ class Front:
 
     def least(self, name: ObjectiveName) -> dict[tuple[int, int], dict[int, int]]:
         """Per MAC array: the least value of an objective on each buffer, dominated plans too."""
-        found: dict[tuple[int, int], dict[int, int]] = {}
+        curves: dict[tuple[int, int], dict[int, int]] = {}
         for point in self.points:
-            curve, value = found.setdefault((point.mac_rows, point.mac_columns), {}), Objective(name).value(_figures(point))
+            curve, value = curves.setdefault((point.mac_rows, point.mac_columns), {}), Objective(name).value(_figures(point))
             curve[point.buffer_bytes] = min(curve.get(point.buffer_bytes, value), value)
-        return found
+        return curves
 
     def save(self, folder: str | os.PathLike[str], *, every: bool = False) -> None:
         """Write front.csv, front.json, front.svg and front.html into a folder. `every`: with dominated plans. Raises CannotWrite."""
@@ -143,11 +143,11 @@ class Front:
         return f"Front({self.network}: {plural(len(self.efficient), 'plan')} on {plural(self.chips, 'chip')}; knees: {knees or 'none'})"
 
 
-def front_of(graph: Graph, question: Question, report: Report | None = None) -> Front:
+def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None = None) -> Front:
     """The front. Ctrl-C and the time limit leave what there is."""
     clock = time.perf_counter()
     end = None if question.time_limit is None else clock + question.time_limit
-    found: list[Point] = []
+    points: list[Point] = []
     interrupted, done = False, 0
     chips = list(_chips(graph, question))
     try:
@@ -156,25 +156,25 @@ def front_of(graph: Graph, question: Question, report: Report | None = None) -> 
             if end is not None and now >= end:
                 break
             chip.deadline = None if end is None else now + (end - now) / (len(chips) - k)
-            told = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
+            progress = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
             try:
-                chip.finished = chip.explore(question, told)
+                chip.finished = chip.explore(question, progress)
             finally:
-                found += chip.points(question)
+                points += chip.points(question)
             done += chip.finished
             interrupted = chip.interrupted
             if interrupted:
                 break
     except KeyboardInterrupt:
         interrupted = True
-    return _assembled(graph.name, question, found, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
+    return _assembled(graph.name, question, points, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
 
 
-def _share(report: Report, name: str, k: int, count: int) -> Report:
+def _share(report: ReportProgress, name: str, k: int, count: int) -> ReportProgress:
     return lambda what, done: report(f"{name}: {what}", (k + min(done, 1.0)) / count)
 
 
-def _chips(graph: Graph, question: Question) -> Iterator[_Chip]:
+def _chips(graph: Graph, question: FrontQuery) -> Iterator[_Chip]:
     """Every buffer with every array. What does not depend on the buffer is shared."""
     for rows, columns in question.arrays:
         hardware = replace(question.config.hardware, mac_rows=rows, mac_columns=columns, buffer_bytes=max(question.buffers))
@@ -213,11 +213,11 @@ class _Chip:
         """Whether its time is over."""
         return self.deadline is not None and time.perf_counter() > self.deadline
 
-    def explore(self, question: Question, report: Report | None) -> bool:
+    def explore(self, question: FrontQuery, report: ReportProgress | None) -> bool:
         """Find its plans; whether that came to an end."""
         known = self.before.ways if self.before is not None else None
-        told = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
-        ways = self.ways = GroupFigures(self.costs, told, late=self.late, known=known)
+        progress = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
+        ways = self.ways = GroupFigures(self.costs, progress, late=self.late, known=known)
         fewest = solve(self.costs, SearchOptions(time_limit=self._left()))
         self.bounds["bytes"] = fewest.lower_bound_bytes
         self._add(best_of(ways, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1)
@@ -231,13 +231,13 @@ class _Chip:
             self._sample(question, ways, report)
         return complete and not self.interrupted and not self.late()
 
-    def _corners(self, question: Question, ways: GroupFigures, start: Sequence[int]) -> bool:
+    def _corners(self, question: FrontQuery, ways: GroupFigures, start: Sequence[int]) -> bool:
         """The best plan of each objective, and corners between; whether all were looked for."""
 
         def run(model: CostModel, first: Sequence[int]) -> Result:
-            found = solve(model, SearchOptions(time_limit=self._left(), passes=1, start=(tuple(first),)))
-            self.interrupted = self.interrupted or found.interrupted
-            return found
+            searched = solve(model, SearchOptions(time_limit=self._left(), passes=1, start=(tuple(first),)))
+            self.interrupted = self.interrupted or searched.interrupted
+            return searched
 
         searched, proven = 0, True
         for corner in supported(self.costs, ways, ways.least, run, start, question.figures, question.corners):
@@ -249,14 +249,14 @@ class _Chip:
             if self.late():
                 return False
         if not self.interrupted and "edp" in question.objectives:
-            found = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
+            optimum = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
             if not self.interrupted:
-                self._add(found.choice, None)
+                self._add(optimum.choice, None)
                 every = proven and searched < question.corners  # a product is least at a corner of the hull, and no corner is missing
-                self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else found.bound
+                self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else optimum.bound
         return not self.interrupted
 
-    def _sample(self, question: Question, ways: GroupFigures, report: Report | None) -> None:
+    def _sample(self, question: FrontQuery, ways: GroupFigures, report: ReportProgress | None) -> None:
         from search.nsga2 import evolve_figures  # noqa: PLC0415  (pymoo takes a second)
 
         def progress(done: int, total: int, best: int | None, bound: int) -> None:
@@ -276,7 +276,7 @@ class _Chip:
     def _left(self) -> float | None:
         return None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.1)
 
-    def points(self, question: Question) -> Iterator[Point]:
+    def points(self, question: FrontQuery) -> Iterator[Point]:
         """Its plans; of equal ones, that of an exact search."""
         every = [*self.exact, *(choice.figures for choice in self.sampled)]
         values: list[tuple[ObjectiveName, int]] = [
@@ -285,7 +285,7 @@ class _Chip:
         hardware, flow = self.costs.hardware, self.costs.dataflow
         area = estimate(hardware)
 
-        def point(choice: Choice, found: Literal["exact", "sampled"], gap: float | None) -> Point:
+        def point(choice: Choice, how: Literal["exact", "sampled"], gap: float | None) -> Point:
             best: list[tuple[ObjectiveName, int]] = [(name, value) for name, value in values if Objective(name).value(choice.figures) == value]
             proven = {name: bound for name, bound in self.bounds.items() if bound and (self.finished or name == "bytes")}
             gaps = tuple(value / proven[name] - 1 if name in proven else None for name, value in best)
@@ -293,7 +293,7 @@ class _Chip:
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
             groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
-            return Point(*size, *choice.figures, area, found, tuple(name for name, _ in best), gaps, least, groups)
+            return Point(*size, *choice.figures, area, how, tuple(name for name, _ in best), gaps, least, groups)
 
         for exact in self.exact.values():
             yield point(exact.choice, "exact", exact.gap)
@@ -313,19 +313,19 @@ def _gap(corner: Supported) -> float:
 # -- all chips together --------------------------------------------------------------------------------------------------------------------
 
 
-def _assembled(name: str, question: Question, found: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
-    costs = [tuple(point.cost(axis) for axis in question.minimise) for point in found]
-    marked = [replace(point, dominated=not kept) for point, kept in zip(found, efficient(costs), strict=True)]
+def _assembled(name: str, question: FrontQuery, sampled: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
+    costs = [tuple(point.cost(axis) for axis in question.minimise) for point in sampled]
+    marked = [replace(point, dominated=not kept) for point, kept in zip(sampled, efficient(costs), strict=True)]
     points = tuple(sorted(marked, key=lambda p: (p.mac_rows * p.mac_columns, p.mac_rows, p.buffer_bytes, p.dram_bytes, p.cycles, p.energy_pj)))
     volume = hypervolume(costs, costs) if costs else None
-    exact = [cost for point, cost in zip(found, costs, strict=True) if point.found == "exact"]
+    exact = [cost for point, cost in zip(sampled, costs, strict=True) if point.found == "exact"]
     alone = hypervolume(exact, costs).share if exact else 0.0
     config = question.config
     advice = tuple(_advice(question, points))
     return Front(name, config.hardware, config.scheme, question.minimise, points, advice, volume, alone, done, of, seconds, interrupted)
 
 
-def _advice(question: Question, points: Sequence[Point]) -> Iterator[Advice]:
+def _advice(question: FrontQuery, points: Sequence[Point]) -> Iterator[Advice]:
     """Which buffer to buy for each array, and which array for the largest buffer."""
     names: list[ObjectiveName] = [name for name in question.objectives if name in FIGURE]
     for _, some in groupby(points, key=lambda p: (p.mac_rows, p.mac_columns)):

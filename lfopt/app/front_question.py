@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from lfopt.app.config import MAX_SECONDS, Config
-from lfopt.app.front import COSTS, CostName, Question
+from lfopt.app.front import COSTS, CostName, FrontQuery
 from lfopt.app.sizes import parse_size, size_option
 from lfopt.ir import UNLIMITED, InvalidConfig
 from lfopt.ir.names import one_line
@@ -39,7 +39,7 @@ def question(
     seed: int,
     time_limit: float | None,
     option: Callable[[str], str] = lambda name: name,
-) -> Question:
+) -> FrontQuery:
     """The question that options ask; `option`: what a message calls one. Raises InvalidConfig.
 
     Where `over` says nothing, buffers and objectives are varied, and MAC arrays if some are given.
@@ -67,46 +67,46 @@ def question(
             raise InvalidConfig(f"{option(name)}: found {value!r}; accepted: a whole number of at least {least}")
     if time_limit is not None and not (isinstance(time_limit, int | float) and 0 < time_limit < MAX_SECONDS):
         raise InvalidConfig(f"{option('time_limit')}: found {time_limit}; accepted: seconds above 0")
-    return Question(config, sizes, arrays or ((chip.mac_rows, chip.mac_columns),), wanted, costs, corners, budget, seed, time_limit)
+    return FrontQuery(config, sizes, arrays or ((chip.mac_rows, chip.mac_columns),), wanted, costs, corners, budget, seed, time_limit)
 
 
 def _listed(given: Listed[T], place: str, what: str) -> list[T | str]:
-    found: list[T | str] = [*given.split(",")] if isinstance(given, str) else [*given] if isinstance(given, Sequence) else []
-    if not found or len(found) > MOST_SIZES:
+    parts: list[T | str] = [*given.split(",")] if isinstance(given, str) else [*given] if isinstance(given, Sequence) else []
+    if not parts or len(parts) > MOST_SIZES:
         raise InvalidConfig(one_line(f"{place}: found {given!r:.80}; accepted: {what}, up to {MOST_SIZES} of them"))
-    return found
+    return parts
 
 
 def _names(given: Listed[str], accepted: Sequence[Name], place: str) -> tuple[Name, ...]:
     """Names of a table, each once, in its order."""
-    found = [name.strip() if isinstance(name, str) else name for name in _listed(given, place, f"{', '.join(accepted)}, with commas between")]
-    for name in found:
+    names = [name.strip() if isinstance(name, str) else name for name in _listed(given, place, f"{', '.join(accepted)}, with commas between")]
+    for name in names:
         if name not in accepted:
             raise InvalidConfig(one_line(f"{place}: found {name!r:.80}; accepted: {', '.join(accepted)}"))
-    return tuple(name for name in accepted if name in found)
+    return tuple(name for name in accepted if name in names)
 
 
 def _sizes(given: Listed[int | str], place: str) -> tuple[int, ...]:
     """Sizes of buffers: a range that doubles, LOW:HIGH, or a list."""
     if isinstance(given, str) and ":" in given:
         low, high = (size_option(text, place) for text in given.split(":", 1))
-        found = [low]
-        while found[-1] * 2 <= high and len(found) <= MOST_SIZES:
-            found.append(found[-1] * 2)
-        if found[-1] != high:
-            found.append(high)
+        sizes = [low]
+        while sizes[-1] * 2 <= high and len(sizes) <= MOST_SIZES:
+            sizes.append(sizes[-1] * 2)
+        if sizes[-1] != high:
+            sizes.append(high)
     else:
         listed = _listed(given, place, "LOW:HIGH, or sizes with commas between")
-        found = [size_option(size, place) if isinstance(size, str) else parse_size(size, place) for size in listed]
-    if sorted(set(found)) != found or len(found) > MOST_SIZES:
+        sizes = [size_option(size, place) if isinstance(size, str) else parse_size(size, place) for size in listed]
+    if sorted(set(sizes)) != sizes or len(sizes) > MOST_SIZES:
         raise InvalidConfig(
             one_line(f"{place}: found {given!r:.80}; accepted: LOW:HIGH, which doubles, or sizes in rising order with commas between")
         )
-    return tuple(found)
+    return tuple(sizes)
 
 
 def _arrays(given: Listed[str | Array], place: str) -> tuple[Array, ...]:
-    found: set[Array] = set()
+    arrays: set[Array] = set()
     for array in _listed(given, place, "MAC arrays such as 16x16, with commas between"):
         match = re.fullmatch(r"\s*([0-9]{1,5})x([0-9]{1,5})\s*", array) if isinstance(array, str) else None
         size = (int(match[1]), int(match[2])) if match else array
@@ -114,5 +114,5 @@ def _arrays(given: Listed[str | Array], place: str) -> tuple[Array, ...]:
             raise InvalidConfig(
                 one_line(f"{place}: found {array!r:.80}; accepted: MAC arrays such as 16x16 (rows x columns), up to {MOST_MACS} each")
             )
-        found.add((size[0], size[1]))
-    return tuple(sorted(found, key=lambda size: (size[0] * size[1], size)))
+        arrays.add((size[0], size[1]))
+    return tuple(sorted(arrays, key=lambda size: (size[0] * size[1], size)))

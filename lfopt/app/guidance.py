@@ -11,8 +11,8 @@ from importlib import import_module
 from math import log2
 
 from explainers.controls import analytic, random_links
-from explainers.needs import FORMULAS, Needs
 from explainers.predictor import Predictor
+from explainers.scheme_rule import FORMULAS, SchemeRule
 from explainers.split import Explain, Splitter
 from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
 from lfopt.ir import InvalidConfig
@@ -40,12 +40,12 @@ def splitter(explain: Explain, partitions: Partitions) -> Splitter:
     return Splitter(partitions.flow, explain, valid, dram_bytes, alone=alone)
 
 
-def screener(needs: Needs) -> Screen:
+def screener(rule: SchemeRule) -> Screen:
     """Groups that the rule thinks valid pass. The network is not asked: on families that it has not learnt from, it is right no more often."""
-    beta = needs.hardware.buffer_bytes
+    beta = rule.hardware.buffer_bytes
 
     def screen(masks: Sequence[int]) -> list[bool]:
-        doublings, never = needs.of(masks).T
+        doublings, never = rule.of(masks).T
         return ((doublings < log2(beta)) & (never == 0)).tolist()
 
     return screen
@@ -81,8 +81,8 @@ def predictor(costs: GroupCosts) -> Predictor:
     return Predictor.load(costs.scheme)
 
 
-def rule(costs: GroupCosts) -> Needs:
+def rule(costs: GroupCosts) -> SchemeRule:
     """What the predictor for the scheme begins with. Raises InvalidConfig where there is none."""
     if costs.scheme not in FORMULAS:
         raise InvalidConfig(f"scheme {costs.scheme}: found no rule for what its groups need; accepted: {', '.join(FORMULAS)}")
-    return Needs(costs.dataflow, costs.hardware, costs.scheme)
+    return SchemeRule(costs.dataflow, costs.hardware, costs.scheme)

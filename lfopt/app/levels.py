@@ -19,7 +19,7 @@ SHARES = (1, 2, 4)  # of the second level: maps larger than one of them do not c
 ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long as that finds a better one
 
 
-def for_second_level(costs: GroupCosts, found: Result, make: Callable[[Result], PlanDraft], time_limit: float | None) -> Result:
+def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result], PlanDraft], time_limit: float | None) -> Result:
     """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps that may stay cost little.
 
     First maps of up to a share of the second level count as staying, then those that stay in the best plan so far. Of equal bytes, those groups are
@@ -27,29 +27,29 @@ def for_second_level(costs: GroupCosts, found: Result, make: Callable[[Result], 
     """
     hardware, deadline = costs.hardware, None if time_limit is None else time.perf_counter() + time_limit
     try:
-        search = _Search(costs, found, make(found).plan, make, deadline, {found.groups})
+        search = _SecondLevelSearch(costs, searched, make(searched).plan, make, deadline, {searched.groups})
     except KeyboardInterrupt:
-        return replace(found, interrupted=True)
+        return replace(searched, interrupted=True)
     try:
         for share in SHARES:
             search.look(tensor.name for tensor in costs.dataflow.maps if share * hardware.dram_bytes(tensor) <= hardware.l2_bytes)
         for _ in range(ROUNDS):
-            if not search.look(entry.name for entry in search.plan.memory if entry.memory == "l2"):
+            if not search.look(place.name for place in search.plan.memory if place.memory == "l2"):
                 break
     except KeyboardInterrupt:
         return replace(search.best, interrupted=True)
     return search.best
 
 
-def in_other_ways(costs: GroupCosts, found: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]) -> PlanDraft:
+def in_other_ways(costs: GroupCosts, searched: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]) -> PlanDraft:
     """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second level: they may be loaded again for less.
 
     The plan as it was where that moves no less. The costs learn of the ways that were taken.
     """
     plan = draft.plan
-    inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
+    inside = {place.name for place in plan.memory if place.memory == "l2"}
     before: dict[int, ModeOption | None] = {}
-    for group, mask in zip(plan.groups, found.groups, strict=True):
+    for group, mask in zip(plan.groups, searched.groups, strict=True):
         if group.l2.read and group.mode != "chained":
             way = min(costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
             if _outside(way, group, inside) < group.dram.total:
@@ -57,7 +57,7 @@ def in_other_ways(costs: GroupCosts, found: Result, draft: PlanDraft, make: Call
                 costs.take(mask, way)
     if not before:
         return draft
-    other = make(found)
+    other = make(searched)
     if _moved(other.plan) < _moved(plan):
         return other
     for mask, way in before.items():
@@ -72,18 +72,18 @@ def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
     return moved.total - sum(kept)
 
 
-def planned_with_second_level(costs: GroupCosts, found: Result, time_limit: float | None) -> tuple[Result, Totals]:
+def planned_with_second_level(costs: GroupCosts, searched: Result, time_limit: float | None) -> tuple[Result, Totals]:
     """As `for_second_level`, and what the plan of the groups moves."""
 
     def make(result: Result) -> PlanDraft:
         return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
 
-    best = for_second_level(costs, found, make, time_limit)
+    best = for_second_level(costs, searched, make, time_limit)
     return best, in_other_ways(costs, best, make(best), make).plan.totals
 
 
 @dataclass
-class _Search:
+class _SecondLevelSearch:
     """The best groups so far."""
 
     costs: GroupCosts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from lfopt.app.config import Config
-from lfopt.app.deadline import Deadline
+from lfopt.app.deadline import Deadline, ReportProgress
 from lfopt.app.figures import GroupFigures
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
@@ -21,11 +21,9 @@ from search.weighted import WeightedModel
 NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
 WAYS = 0.1  # share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large maps
 
-Report = Callable[[str, float], None]
-
 
 @dataclass(frozen=True)
-class Judged:
+class ObjectiveResult:
     """A plan as its objective sees it."""
 
     figures: Figures | None  # by the model, of its groups one after the other; None where nothing but bytes was asked for, and after Ctrl-C
@@ -33,7 +31,7 @@ class Judged:
     result: Result
 
 
-def settle(costs: GroupCosts, config: Config, found: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
+def break_ties(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
     Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
@@ -41,14 +39,14 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     learn of the ways that were taken. Groups that are not looked at when the time is over run as they are.
     """
     how, deadline = config.search, deadline or Deadline(config.search.time_limit)
-    slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
+    slack = int(fewest.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
     ways = _figures(costs, deadline.clock("cycles", 1 if how.slack else WAYS), report, energy=False, extra=slack, rows=rows)
     if how.slack:
-        wanted = Objective("cycles", Caps(dram_bytes=found.dram_bytes + slack))
-        return Judged(None, 0, _taken(costs, ways, found, _optimised(costs, ways, wanted, found.groups, deadline, NEAR)))
+        wanted = Objective("cycles", Caps(dram_bytes=fewest.dram_bytes + slack))
+        return ObjectiveResult(None, 0, _taken(costs, ways, fewest, _optimised(costs, ways, wanted, fewest.groups, deadline, NEAR)))
     least: dict[int, int] = {}  # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
-    for group in takewhile(lambda _: not ways.late(), found.groups):
+    for group in takewhile(lambda _: not ways.late(), fewest.groups):
         if ways.has_choice(group) and not ways.late():
             known = ways(group)
             least[group] = min(range(len(known)), key=known.__getitem__)
@@ -56,11 +54,11 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     choice = Choice(total(ways, groups, chosen), groups, chosen)
     choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
     _take(ways, choice)
-    return Judged(None, 0, replace(found, dram_bytes=costs.dram_bytes(found.groups)))
+    return ObjectiveResult(None, 0, replace(fewest, dram_bytes=costs.dram_bytes(fewest.groups)))
 
 
-def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
-    """The plan of least value below the caps, as far as exact search over weighted sums finds it. `found`: that of the fewest bytes.
+def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
+    """The plan of least value below the caps, as far as exact search over weighted sums finds it. `fewest`: that of the fewest bytes.
 
     Raises InvalidConfig where no plan was found below the caps.
     """
@@ -68,27 +66,27 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     deadline, energy = deadline or Deadline(how.time_limit), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
     ways = _figures(costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy)
     cap = wanted.caps.dram_bytes
-    least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else found.lower_bound_bytes
+    least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else fewest.lower_bound_bytes
     if cap is not None and cap < least:
         raise InvalidConfig(f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}")
 
-    done = _optimised(costs, ways, wanted, found.groups, deadline, surrogate=how.surrogate)
+    done = _optimised(costs, ways, wanted, fewest.groups, deadline, surrogate=how.surrogate)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
-        said = ", ".join(
+        nearest = ", ".join(
             f"{figure / unit:,.0f} {name} where {cap / unit:,.0f} are allowed"
             for figure, cap, name, unit in zip(done.choice.figures, wanted.caps, names, (1, 1, 10**6), strict=True)
             if cap is not None and figure > cap
         )
-        raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {said}; accepted: larger caps, more buffer, or scheme all")
-    return Judged(done.choice.figures, done.bound, _taken(costs, ways, found, done))
+        raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {nearest}; accepted: larger caps, more buffer, or scheme all")
+    return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
 
 
-def _taken(costs: GroupCosts, ways: GroupFigures, found: Result, done: SearchOutcome) -> Result:
+def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: SearchOutcome) -> Result:
     """The result with the plan that was found instead; the costs learn of its ways."""
     _take(ways, done.choice)
-    groups, interrupted = done.choice.groups, found.interrupted or done.last.interrupted
-    return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
+    groups, interrupted = done.choice.groups, fewest.interrupted or done.last.interrupted
+    return replace(fewest, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
 
 
 def _optimised(
@@ -114,10 +112,10 @@ def _optimistic_costs(ways: GroupFigures) -> OptimisticCosts:
 
 
 def _figures(
-    costs: GroupCosts, late: Callable[[], bool], report: Report | None, *, rows: bool, energy: bool, extra: int | None = None
+    costs: GroupCosts, late: Callable[[], bool], report: ReportProgress | None, *, rows: bool, energy: bool, extra: int | None = None
 ) -> GroupFigures:
-    told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
-    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=late)
+    progress = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
+    return GroupFigures(costs, progress, rows=rows, extra=extra, energy=energy, late=late)
 
 
 def _take(ways: GroupFigures, choice: Choice) -> None:

@@ -25,10 +25,10 @@ def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: Fals
         return plan
     align = lcm(hardware.channel_align * hardware.element_bytes, hardware.constant_align, hardware.accumulator_bytes)
     choices = [[*entries(group, align)] for group in plan.groups]
-    found = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices], late)
-    if found is None:
+    earliest = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices], late)
+    if earliest is None:
         return plan
-    taken, cycles = found
+    chosen, cycles = earliest
     if cycles >= accelerator.in_a_row((group.steps, group.places) for group in plan.groups):
         return plan
-    return replace(plan, groups=tuple(choice[k] for choice, k in zip(choices, taken, strict=True)))
+    return replace(plan, groups=tuple(choice[k] for choice, k in zip(choices, chosen, strict=True)))

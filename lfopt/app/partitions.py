@@ -11,7 +11,7 @@ from typing import Any
 from lfopt.app.config import Config
 from lfopt.app.documents import read_bytes, read_json
 from lfopt.app.nodes import operator_named
-from lfopt.app.objectives import settle
+from lfopt.app.objectives import break_ties
 from lfopt.app.plans import make_draft
 from lfopt.fusion import connected, convex_gap, legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, InvalidConfig
@@ -26,7 +26,7 @@ ACCEPTED = "a list of lists of operators, {'groups': [...]} or plan.json; in CSV
 
 
 @dataclass(frozen=True)
-class Judged:
+class PricedPartition:
     """A partition on a chip. What is in no group of the file is a group of its own."""
 
     groups: tuple[tuple[str, ...], ...]  # as they are in the file, then the operators that it leaves out
@@ -47,7 +47,7 @@ def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
     return groups
 
 
-def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Judged:
+def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> PricedPartition:
     """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan: of equal bytes in the fewest cycles."""
     plain = Dataflow.of(graph)
     named = {name for names in groups for name in names}
@@ -62,19 +62,21 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Judg
         costs = GroupCosts(plain, config.hardware, Traffic(config.traffic), **space)  # nothing in flight: whose groups these are is not known
         sound = [mask and connected(plain.neighbours, mask) and not convex_gap(plain, mask) for mask in parts]
         prices = tuple(costs.evaluate(mask) if ok else None for mask, ok in zip(parts, sound, strict=True))
-        return Judged(whole, len(rest), illegal, prices, costs, None)
+        return PricedPartition(whole, len(rest), illegal, prices, costs, None)
     masks = masks_of(flow, whole)
     relink(costs, masks)
     prices = tuple(map(costs.evaluate, masks))
     if any(isinstance(price, DoesNotFit) for price in prices):
-        return Judged(whole, len(rest), (), prices, costs, None)
+        return PricedPartition(whole, len(rest), (), prices, costs, None)
     order = executable(flow, masks)
     bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
-    found = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
+    partition = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
     if config.traffic == "tiled":
-        found = settle(costs, config, found, None).result
+        partition = break_ties(costs, config, partition, None).result
     rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
-    return Judged(whole, len(rest), (), prices, costs, make_draft(graph, costs, found, bound, bands=rows, max_recompute=config.recompute_allowed))
+    return PricedPartition(
+        whole, len(rest), (), prices, costs, make_draft(graph, costs, partition, bound, bands=rows, max_recompute=config.recompute_allowed)
+    )
 
 
 def _from_json(path: Path) -> tuple[tuple[str, ...], ...]:
@@ -99,10 +101,10 @@ def _from_csv(path: Path) -> tuple[tuple[str, ...], ...]:
         raise InvalidConfig(one_line(f"{path}: found no CSV in UTF-8 ({error}); accepted: {ACCEPTED}")) from None
     rows = [row for row in rows if any(row)]
     if rows and tuple(cell.lower() for cell in rows[0]) == HEADER:
-        found: dict[str, list[str]] = {}
+        by_group: dict[str, list[str]] = {}
         for k, row in enumerate(rows[1:], 2):
             if len(row) != len(HEADER) or not all(row):
                 raise InvalidConfig(one_line(f"{path}: row {k}: found {plural(len(row), 'cell')}; accepted: an operator and the name of its group"))
-            found.setdefault(row[1], []).append(row[0])
-        return tuple(map(tuple, found.values()))
+            by_group.setdefault(row[1], []).append(row[0])
+        return tuple(map(tuple, by_group.values()))
     return tuple(tuple(cell for cell in row if cell) for row in rows)

@@ -15,9 +15,9 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
-from lfopt.app.deadline import LEAST_SECONDS, Deadline
+from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.levels import for_second_level, in_other_ways
-from lfopt.app.objectives import Judged, plan_for, settle
+from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.pytorch import TorchModel
@@ -41,7 +41,6 @@ ZOO = "zoo:"
 CHAINS = 0.1  # share of the time limit that maps between groups may be looked at, or steps have no time in long networks
 Model = str | os.PathLike[str] | ModelProto | TorchModel  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
-Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
 
 
 def load_network(model: Model, input_shapes: InputShapes | None, rules: str, *, weights: bool = True) -> Graph:
@@ -78,8 +77,8 @@ def file_of(model: str) -> str:
         return str(folder / MODEL)
     files = sorted(folder.glob("*.onnx"))
     if len(files) != 1:
-        found = plural(len(files), "ONNX file")
-        raise InvalidConfig(one_line(f"{model}: found a folder with {found}; accepted: a file, or a folder with {MODEL} or one ONNX file"))
+        counted = plural(len(files), "ONNX file")
+        raise InvalidConfig(one_line(f"{model}: found a folder with {counted}; accepted: a file, or a folder with {MODEL} or one ONNX file"))
     return str(files[0])
 
 
@@ -97,7 +96,7 @@ def label_of(model: Model) -> str:
 
 
 def run_search(
-    costs: GroupCosts, how: SearchConfig, *, model: CostModel | None = None, lower_bound_bytes: int = 0, report: Report | None = None
+    costs: GroupCosts, how: SearchConfig, *, model: CostModel | None = None, lower_bound_bytes: int = 0, report: ReportProgress | None = None
 ) -> Result:
     """The search that a configuration names, and what it takes; `how.compare` is not looked at.
 
@@ -109,8 +108,8 @@ def run_search(
 
     def progress(done: int, total: int, best: int | None, bound: int) -> None:
         if report is not None:
-            found = f", best {best:,} B, bound {bound:,} B" if best is not None else ""
-            report(f"{name}: {done:,} of {total:,} {method.unit}{found}", done / total)
+            standing = f", best {best:,} B, bound {bound:,} B" if best is not None else ""
+            report(f"{name}: {done:,} of {total:,} {method.unit}{standing}", done / total)
 
     partitions = Partitions(searched)
     left = None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - start), LEAST_SECONDS)  # bounds take a while too
@@ -130,13 +129,13 @@ def run_search(
     return method.run(searched, options)
 
 
-def _measured(costs: GroupCosts, report: Report | None) -> Callable[[int], float]:
+def _measured(costs: GroupCosts, report: ReportProgress | None) -> Callable[[int], float]:
     from lfopt.app.profiles import latency_here  # noqa: PLC0415  (it brings the code generator)
 
     return latency_here(costs, None if report is None else lambda count: report(f"dnnfusion: {count} groups measured", 0.0))
 
 
-class Run(NamedTuple):
+class SearchRun(NamedTuple):
     """One search of a job."""
 
     result: Result
@@ -149,16 +148,16 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """What a search job produced."""
 
     graph: Graph
     costs: GroupCosts
     draft: PlanDraft
-    runs: tuple[Run, ...]  # in the order in which they ran
-    best: Run  # whose plan is written: that of the fewest bytes, the first of equals; where another objective is given, of the least value
+    runs: tuple[SearchRun, ...]  # in the order in which they ran
+    best: SearchRun  # whose plan is written: that of the fewest bytes, the first of equals; where another objective is given, of the least value
     wanted: Objective  # what was asked for
-    judged: Judged | None  # the plan as its objective sees it; None where traffic leaves bytes out
+    judged: ObjectiveResult | None  # the plan as its objective sees it; None where traffic leaves bytes out
     seconds: dict[str, float]  # by stage
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
     proven: bool  # whether the search for the fewest bytes came to its end
@@ -176,14 +175,14 @@ class Outcome:
         return self.costs.unfused(self.plan.copies).dataflow
 
 
-class Finished(NamedTuple):
+class FinishedPlan(NamedTuple):
     """A plan with its steps."""
 
     plan: Plan
     interrupted: bool  # by Ctrl-C, now or earlier
 
 
-def find_plan(config: Config, report: Report | None = None, *, graph: Graph | None = None) -> Outcome:
+def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Graph | None = None) -> JobOutcome:
     """The job of a configuration but for the steps of the plan and the files. Ctrl-C leaves the best plan so far.
 
     `graph`: the network as it is to be planned, where there is no need to load one.
@@ -212,19 +211,19 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
 
     methods = 1 + len(others)
     if copying := may_copy(config):
-        found = recompute(replace(config, search=timed(config.search, methods)), graph, report)
+        searched = recompute(replace(config, search=timed(config.search, methods)), graph, report)
     else:
         costs = costs_of(config, graph)
-        found = Recomputed(graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False)
-    graph, copies, costs, result, optimal = found._replace(result=kept(found.costs, found.result))
-    bound, runs = result.lower_bound_bytes, [Run(result, first.guidance)]
+        searched = Recomputed(graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False)
+    graph, copies, costs, result, optimal = searched._replace(result=kept(searched.costs, searched.result))
+    bound, runs = result.lower_bound_bytes, [SearchRun(result, first.guidance)]
     lap(runs[-1].name)
     for behind, how in zip(range(len(others), 0, -1), others, strict=True):
         if result.interrupted:
             break
         result = kept(costs, _searched(costs, timed(how, behind), bound, report))
         bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
-        runs.append(Run(result, how.guidance))
+        runs.append(SearchRun(result, how.guidance))
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
@@ -244,7 +243,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
 
     if config.hardware.l2_bytes and first.wanted == Objective():
         stayed = best._replace(
-            result=for_second_level(costs, best.result, lambda found: drafted(found, best.guidance), deadline.left("second level"))
+            result=for_second_level(costs, best.result, lambda searched: drafted(searched, best.guidance), deadline.left("second level"))
         )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
@@ -256,13 +255,13 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     interrupted = result.interrupted or best.result.interrupted
     draft, interrupted = _despite_ctrl_c(lambda: drafted(best.result, best.guidance), interrupted)
     if config.hardware.l2_bytes and first.wanted == Objective() and not interrupted:
-        draft = in_other_ways(costs, best.result, draft, lambda found: drafted(found, best.guidance))
+        draft = in_other_ways(costs, best.result, draft, lambda searched: drafted(searched, best.guidance))
     lap("plan")
     optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
-    return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, deadline, optimal)
+    return JobOutcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, deadline, optimal)
 
 
-def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report | None) -> Result:
+def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportProgress | None) -> Result:
     """As `run_search`. Ctrl-C leaves the best plan so far."""
     try:
         return run_search(costs, how, lower_bound_bytes=bound, report=report)
@@ -270,28 +269,28 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report |
         return unfused(costs, how.method)
 
 
-def _judged(costs: GroupCosts, config: Config, found: Result, deadline: Deadline, report: Report | None) -> Judged:
+def _judged(costs: GroupCosts, config: Config, searched: Result, deadline: Deadline, report: ReportProgress | None) -> ObjectiveResult:
     """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
     try:
-        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, found, report, deadline)
+        return (break_ties if config.search.wanted == Objective() else plan_for)(costs, config, searched, report, deadline)
     except KeyboardInterrupt:
-        return Judged(None, 0, replace(found, interrupted=True))
+        return ObjectiveResult(None, 0, replace(searched, interrupted=True))
 
 
-def _linked(costs: GroupCosts, found: Result, deadline: Deadline, report: Report | None) -> Result:
+def _linked(costs: GroupCosts, searched: Result, deadline: Deadline, report: ReportProgress | None) -> Result:
     """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
     over = deadline.clock("chains", CHAINS)
 
     def late(done: int) -> bool:
         if report is not None:
             report(f"chains: {done:,} stages worked out", 1.0)
-        return found.interrupted or over()
+        return searched.interrupted or over()
 
     try:
-        groups = link(costs, found.groups, late)
+        groups = link(costs, searched.groups, late)
     except KeyboardInterrupt:
-        return replace(found, interrupted=True)
-    return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups))
+        return replace(searched, interrupted=True)
+    return replace(searched, groups=groups, dram_bytes=costs.dram_bytes(groups))
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:
@@ -312,7 +311,7 @@ def check_folder(folder: Path, option: str = "--out") -> None:
         raise InvalidConfig(f"{option} {folder}: plan.json or simplified.onnx is a folder")
 
 
-def steps_of(outcome: Outcome, report: Report | None = None) -> Finished:
+def steps_of(outcome: JobOutcome, report: ReportProgress | None = None) -> FinishedPlan:
     """The plan with its steps, as many as are made until the job's time is over, its groups placed to overlap if there is some left for that.
 
     Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
@@ -325,16 +324,16 @@ def steps_of(outcome: Outcome, report: Report | None = None) -> Finished:
 
     limit = Limit(late, interruptible=not outcome.interrupted)
     plan = overlapped(outcome.draft.finished(limit), outcome.graph, late)
-    return Finished(plan, outcome.interrupted or limit.interrupted)
+    return FinishedPlan(plan, outcome.interrupted or limit.interrupted)
 
 
-def write_outcome(outcome: Outcome, folder: Path, report: Report | None = None) -> Finished:
+def write_outcome(outcome: JobOutcome, folder: Path, report: ReportProgress | None = None) -> FinishedPlan:
     """`steps_of`, then plan.json and simplified.onnx in `folder`. Raises CannotWrite."""
     plan, interrupted = steps_of(outcome, report)
-    return Finished(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
+    return FinishedPlan(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
 
 
-def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
+def run(config: Config, folder: Path, report: ReportProgress | None = None) -> JobOutcome:
     """`check_folder`, `find_plan`, then `write_outcome`."""
     check_folder(folder)
     outcome = find_plan(config, report)

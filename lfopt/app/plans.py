@@ -39,12 +39,12 @@ def make_draft(
     points = tuple((dram, need) for dram, need, _ in front)
     counts = result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3)
     record = SearchRecord(result.method, result.seed, *counts, points, guidance, objective, costs.constraints)
-    made = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit)
-    if isinstance(made, DoesNotFit):
+    drafted = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit)
+    if isinstance(drafted, DoesNotFit):
         raise InvalidPlan(
-            f"the {result.method} search returned a group of {bytes_text(made.needed)} for a {made.store} of {bytes_text(made.available)}"
+            f"the {result.method} search returned a group of {bytes_text(drafted.needed)} for a {drafted.store} of {bytes_text(drafted.available)}"
         )
-    return made
+    return drafted
 
 
 def write_files(plan: Plan, graph: Graph, folder: Path) -> Plan:

@@ -18,7 +18,7 @@ from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import cache_folder, locked, note, own_folder, remove
-from lfopt.app.cache_contents import Item
+from lfopt.app.cache_contents import CacheItem
 from lfopt.app.plans import make_draft
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import drawn
@@ -57,13 +57,13 @@ class Profiles:
         if not damage(path):
             return
         with locked(path.parent, path.stem), writing(path):
-            if not (found := damage(path)):
+            if not (fault := damage(path)):
                 return  # somebody was faster
             for other in (*_journals(path), aside := path.with_name(f"{path.name}{ASIDE}")):
                 if os.path.lexists(other):
                     remove(other)
             path.rename(aside)
-            note(f"{path}: {found}; it is set aside, and groups are measured again")
+            note(f"{path}: {fault}; it is set aside, and groups are measured again")
 
     @classmethod
     def here(cls, target: str, threads: int, compiler: Sequence[str]) -> Profiles:
@@ -72,15 +72,15 @@ class Profiles:
 
     def seconds(self) -> dict[Key, float]:
         """All that is known. Raises InvalidConfig."""
-        with _database(self.path) as found:
-            rows = found.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ? AND typeof(seconds) = 'real'", (self.machine,))
+        with _database(self.path) as database:
+            rows = database.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ? AND typeof(seconds) = 'real'", (self.machine,))
             return {(code, band): seconds for code, band, seconds in rows}
 
     def add(self, times: Iterable[tuple[Key, float]]) -> None:
         """Keep what was measured; of two measurements of the same, the faster. Raises InvalidConfig."""
         rows = [(self.machine, code, band, seconds) for (code, band), seconds in times]
-        with _database(self.path) as found:
-            found.executemany(
+        with _database(self.path) as database:
+            database.executemany(
                 "INSERT INTO profile VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)",
                 rows,
             )
@@ -90,15 +90,15 @@ class Profiles:
 def _database(path: Path) -> Iterator[sqlite3.Connection]:
     """Open, with its table; what is changed is on the disk afterwards. Raises InvalidConfig."""
     try:
-        with closing(sqlite3.connect(path, timeout=30)) as found, found:
+        with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
             for line in TABLES:
-                found.execute(line)
-            yield found
+                connection.execute(line)
+            yield connection
     except sqlite3.Error as error:
-        raise _Refused(path, error) from None
+        raise _DatabaseError(path, error) from None
 
 
-class _Refused(InvalidConfig):
+class _DatabaseError(InvalidConfig):
     """What SQLite says."""
 
     def __init__(self, path: Path, error: sqlite3.Error) -> None:
@@ -116,24 +116,24 @@ def damage(path: Path) -> str:
     if not path.is_file():
         return "found no file"
     try:
-        with _database(path) as found:
-            said = str(found.execute("PRAGMA integrity_check(1)").fetchone()[0])
-    except _Refused as refused:
+        with _database(path) as database:
+            verdict = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except _DatabaseError as refused:
         if not refused.reason:
             raise
         return refused.reason
-    return "" if said == "ok" else said
+    return "" if verdict == "ok" else verdict
 
 
-def databases() -> list[Item]:
+def databases() -> list[CacheItem]:
     """The database as something that lies in the cache, and one that was set aside."""
     path = cache_folder() / DATABASE
-    found: list[Item] = []
+    items: list[CacheItem] = []
     for file, others in ((path, _journals(path)), (path.with_name(f"{path.name}{ASIDE}"), ())):
         if os.path.lexists(file) and not file.is_symlink():
             reason = damage(file) if file == path else "set aside"
-            found.append(Item(file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)))
-    return found
+            items.append(CacheItem(file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)))
+    return items
 
 
 def _journals(path: Path) -> list[Path]:
@@ -149,7 +149,7 @@ def code_of(costs: GroupCosts, group: int) -> str:
 def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: Timed) -> Propose:
     """The fastest bands for each group that has more than one choice: as the database says, and measured where it does not know."""
     choices = {group: _choices(costs, group) for group in groups}
-    codes = {group: code_of(costs, group) for group, found in choices.items() if len(found) > 1}
+    codes = {group: code_of(costs, group) for group, bands in choices.items() if len(bands) > 1}
     known = profiles.seconds()
     for rows in HEIGHTS:
         if any((code, rows) not in known for group, code in codes.items() if rows in choices[group]):
@@ -211,8 +211,8 @@ def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = Non
         graph = drawn(excerpt(costs.dataflow, group), rng)
         space = {"scheme": costs.scheme, "epilogue": costs.epilogue, "max_recompute": costs.max_recompute}
         own = GroupCosts.of(graph, costs.hardware, costs.traffic, **space)
-        found = Result("profile", (own.dataflow.everything,), 0, 0, 0, 0, 0.0)
-        plan = make_draft(graph, own, found, 0).finished()
+        alone = Result("profile", (own.dataflow.everything,), 0, 0, 0, 0, 0.0)
+        plan = make_draft(graph, own, alone, 0).finished()
         return group_times(plan, graph, "native", 1, compiler, random_inputs(graph, rng))[0]
 
     return measured(costs, Profiles.here("native", 1, compiler), timed)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from lfopt.app.config import Config
-from lfopt.app.deadline import LEAST_SECONDS
+from lfopt.app.deadline import LEAST_SECONDS, ReportProgress
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
@@ -22,8 +21,6 @@ from search.options import SearchOptions
 from search.result import Result, unfused
 
 PLAIN = 0.25  # share of the time after which the network is not planned with nothing in flight as well: its bounds take long, and nothing ends them
-
-Report = Callable[[str, float], None]
 
 
 class Recomputed(NamedTuple):
@@ -48,7 +45,7 @@ def may_copy(config: Config) -> bool:
     return SCHEMES[config.scheme].copies and config.max_recompute > 1 and config.search.method == "exact" and config.search.wanted == Objective()
 
 
-def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:
+def recompute(config: Config, original: Graph, report: ReportProgress | None = None) -> Recomputed:
     """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
 
     The network is also planned with nothing in flight, in one pass, if there is much time left: where that moves less, which is rare, it is what is
@@ -75,10 +72,10 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
         return solve(searched, SearchOptions(time_limit=left, passes=passes))
 
     def estimate(part: Graph) -> int:
-        found = run(costs_of(config, part), 1)
-        if found.interrupted:
+        searched = run(costs_of(config, part), 1)
+        if searched.interrupted:
             raise KeyboardInterrupt
-        return found.dram_bytes
+        return searched.dram_bytes
 
     def runs(part: Graph) -> bool:
         costs = costs_of(config, part)
@@ -90,20 +87,20 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
 
     most = int(macs * config.max_recompute)
     try:
-        found = search_copies(original, lambda network: run(model(network)), estimate, runs, most_macs=most, late=late, progress=progress)
+        copied = search_copies(original, lambda network: run(model(network)), estimate, runs, most_macs=most, late=late, progress=progress)
     except KeyboardInterrupt:  # before there was a plan
-        found = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
-    best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")
-    bound = model(original).bounds.recomputing_bytes if found.barriers else found.result.lower_bound_bytes
-    interrupted = found.result.interrupted
+        copied = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
+    best = Recomputed(copied.graph, copied.copies, model(copied.graph), copied.result, copied.result.proof == "optimal")
+    bound = model(original).bounds.recomputing_bytes if copied.barriers else copied.result.lower_bound_bytes
+    interrupted = copied.result.interrupted
     if not interrupted and (limit is None or time.perf_counter() - start < limit * PLAIN):
         try:
             space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}
-            apart = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
-            plain = run(apart, 1)
+            without_copies = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
+            plain = run(without_copies, 1)
             interrupted = plain.interrupted
             if plain.dram_bytes < best.result.dram_bytes:
-                best, bound = Recomputed(original, (), apart, plain, plain.proof == "optimal"), min(bound, plain.lower_bound_bytes)
+                best, bound = Recomputed(original, (), without_copies, plain, plain.proof == "optimal"), min(bound, plain.lower_bound_bytes)
         except KeyboardInterrupt:  # before this search began, or after it ended
             interrupted = True
     least, seconds = min(bound, best.result.dram_bytes), time.perf_counter() - start

@@ -37,8 +37,8 @@ def refusal(error: CycloptsError) -> str:
             return f"{place}found {tokens[0]!r}, which is no command; {_close(tokens[0], listed)}"
         case CoercionError() if error.argument is not None:
             token = error.token
-            found = "nothing" if token is None else repr(token.value)
-            return f"{_name(error, place)}: found {found}; accepted: {accepted(error.target_type or error.argument.hint)}"
+            shown = "nothing" if token is None else repr(token.value)
+            return f"{_name(error, place)}: found {shown}; accepted: {accepted(error.target_type or error.argument.hint)}"
         case ConsumeMultipleError() | MissingArgumentError() if error.argument is not None:
             names = error.argument.names
             if not any(name.startswith("-") for name in names):

@@ -85,17 +85,17 @@ TABLES: dict[tuple[type, str], tuple[str, ...]] = {
 
 def _dataclasses(kinds: Iterable[type]) -> list[type]:
     """These, and those that their fields hold, each once."""
-    found: list[type] = []
+    classes: list[type] = []
     waiting: list[Any] = [*kinds]
     while waiting:
         kind = waiting.pop(0)
         if isinstance(kind, type) and is_dataclass(kind):
-            if kind not in found:
-                found.append(kind)
+            if kind not in classes:
+                classes.append(kind)
                 waiting += get_type_hints(kind).values()
         else:
             waiting += get_args(kind)
-    return found
+    return classes
 
 
 _OF_KIND = {kind.__name__: kind for kind in (*KINDS, *_dataclasses(ANSWERS.values()))}
@@ -116,13 +116,13 @@ def schema(document: str) -> Schema:
     """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file, or of a command's answer."""
     if document in ANSWERS:
         return _answered(document)
-    found, definitions = _described(TYPES[document])
+    described, definitions = _described(TYPES[document])
     if document == "jobs":  # which holds chips without naming their type
         chip, inside = _described(Hardware)
         definitions |= inside | {"Hardware": chip}
     _bounded(definitions["Hardware"], definitions["Energy"])
     if document == "plan":
-        _as_written(found, definitions["PlannedGroup"])
+        _as_written(described, definitions["PlannedGroup"])
     else:
         for definition in definitions.values():
             _with_units(definition)
@@ -131,49 +131,51 @@ def schema(document: str) -> Schema:
             "type": "string",
             "description": "a file, relative to the folder of the configuration",
         }
-        found["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
+        described["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
     if document == "jobs":
-        found["properties"]["hardware"]["items"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]}
-        found["properties"]["buffers"]["items"] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]}
+        described["properties"]["hardware"]["items"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]}
+        described["properties"]["buffers"]["items"] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]}
     del definitions[TYPES[document].__name__]
-    reached = {name: definitions[name] for name in sorted(_reached(found, definitions))}
+    reached = {name: definitions[name] for name in sorted(_reached(described, definitions))}
     head = {"$schema": DIALECT, "title": TITLES[document]}
-    return head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": reached} if reached else {})
+    return head | {key: value for key, value in described.items() if key != "title"} | ({"$defs": reached} if reached else {})
 
 
 def _described(kind: type) -> tuple[Schema, dict[str, Schema]]:
     """The schema of a type, and of all that are in it, itself included, with the words of their source."""
-    found = TypeAdapter(kind).json_schema()
-    definitions: dict[str, Schema] = found.pop("$defs", {})
-    definitions[kind.__name__] = found
+    described = TypeAdapter(kind).json_schema()
+    definitions: dict[str, Schema] = described.pop("$defs", {})
+    definitions[kind.__name__] = described
     for name, definition in definitions.items():
         if name in _OF_KIND:
             _describe(definition, _OF_KIND[name])
-    return found, definitions
+    return described, definitions
 
 
 def _answered(command: str) -> Schema:
-    found, definitions = _described(ANSWERS[command])
+    described, definitions = _described(ANSWERS[command])
     named = {"schema": {"const": name_of(command), "description": "the schema of this answer, and its version"}}
-    found["properties"] = named | found["properties"]
-    found["required"] = ["schema", *found.get("required", ())]
+    described["properties"] = named | described["properties"]
+    described["required"] = ["schema", *described.get("required", ())]
     del definitions[ANSWERS[command].__name__]
     head = {"$schema": DIALECT, "title": f"lfopt {command} --json"}
     return (
-        head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": dict(sorted(definitions.items()))} if definitions else {})
+        head
+        | {key: value for key, value in described.items() if key != "title"}
+        | ({"$defs": dict(sorted(definitions.items()))} if definitions else {})
     )
 
 
 def described(kind: type) -> Iterator[FieldText]:
     """Name, type, default and description of every field of a dataclass, in order."""
     comments, types = _comments(kind), _annotations(kind)
-    for entry in fields(kind):
-        if entry.default is not MISSING:
-            default = _yaml(entry.default)
+    for column in fields(kind):
+        if column.default is not MISSING:
+            default = _yaml(column.default)
         else:
-            default = "" if entry.default_factory is MISSING else "see below" if is_dataclass(entry.default_factory) else "none given"
-        text = ", ".join(TABLES[kind, entry.name]) if (kind, entry.name) in TABLES else types[entry.name]
-        yield FieldText(entry.name, text, default, comments.get(entry.name, ""))
+            default = "" if column.default_factory is MISSING else "see below" if is_dataclass(column.default_factory) else "none given"
+        text = ", ".join(TABLES[kind, column.name]) if (kind, column.name) in TABLES else types[column.name]
+        yield FieldText(column.name, text, default, comments.get(column.name, ""))
 
 
 def _yaml(value: object) -> str:
@@ -192,10 +194,10 @@ def _describe(definition: Schema, kind: type) -> None:
     for name, comment in _comments(kind).items():
         if comment and name in definition["properties"]:
             definition["properties"][name]["description"] = comment
-    for name, entry in definition["properties"].items():
-        entry.pop("title", None)
+    for name, described_field in definition["properties"].items():
+        described_field.pop("title", None)
         if (kind, name) in TABLES:
-            entry["enum"] = [*TABLES[kind, name]]
+            described_field["enum"] = [*TABLES[kind, name]]
     definition.pop("title", None)
 
 
@@ -220,21 +222,21 @@ def _portable(pattern: str) -> str:
 
 def _bounded(hardware: Schema, energy: Schema) -> None:
     """The ranges of numbers, which the types check themselves."""
-    for name, entry in hardware["properties"].items():
-        for option in (entry, *entry.get("anyOf", ())):
+    for name, described_field in hardware["properties"].items():
+        for option in (described_field, *described_field.get("anyOf", ())):
             if option.get("type") in ("integer", "number"):
                 option |= dict(zip(("minimum", "maximum"), bounds(name), strict=True))
         if name in TEXTS:
-            entry["maxLength"] = MAX_TEXT
-    for entry in energy["properties"].values():
-        for option in (entry, *entry.get("anyOf", ())):
+            described_field["maxLength"] = MAX_TEXT
+    for described_field in energy["properties"].values():
+        for option in (described_field, *described_field.get("anyOf", ())):
             if option.get("type") == "number":
                 option |= {"minimum": 0, "maximum": MAX_PJ}
 
 
 def _with_units(definition: Schema) -> None:
     """Fields that count bytes are read from text such as 256KiB, too, and what else has a unit likewise."""
-    for name, entry in definition.get("properties", {}).items():
+    for name, described_field in definition.get("properties", {}).items():
         if not (ending := quantity(name)):
             continue
         if ending == "_bytes":
@@ -246,28 +248,28 @@ def _with_units(definition: Schema) -> None:
         else:
             units = "|".join(QUANTITIES[ending])
             text = {"type": "string", "pattern": rf"^{NUMBER_TEXT}\s*({units})?$", "description": f"with a unit, such as {EXAMPLES[ending]}"}
-        if "anyOf" in entry:
-            entry["anyOf"].append(text)
+        if "anyOf" in described_field:
+            described_field["anyOf"].append(text)
         else:
-            number = {key: entry.pop(key) for key in ("type", "minimum", "maximum") if key in entry}
-            entry["anyOf"] = [number, text]
+            number = {key: described_field.pop(key) for key in ("type", "minimum", "maximum") if key in described_field}
+            described_field["anyOf"] = [number, text]
 
 
 def _reached(part: object, definitions: dict[str, Schema]) -> set[str]:
     """Definitions that a schema refers to, directly or through others."""
-    found: set[str] = set()
+    reached: set[str] = set()
     open_parts = [part]
     while open_parts:
         part = open_parts.pop()
         if isinstance(part, dict):
             name = str(part.get("$ref", "")).rpartition("/")[2]
-            if name and name not in found:
-                found.add(name)
+            if name and name not in reached:
+                reached.add(name)
                 open_parts.append(definitions[name])
             open_parts += part.values()
         elif isinstance(part, list):
             open_parts += part
-    return found
+    return reached
 
 
 @functools.cache
@@ -282,12 +284,12 @@ def _declarations(kind: type) -> tuple[tuple[ast.AnnAssign, ...], tuple[str, ...
 def _comments(kind: type) -> dict[str, str]:
     """The comment behind each field of a dataclass."""
     declared, lines = _declarations(kind)
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for node in declared:
         rest = lines[(node.end_lineno or 0) - 1].encode()[node.end_col_offset or 0 :].decode()
         comment = rest.strip().removeprefix("#").strip()
-        found[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
-    return found
+        comments[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
+    return comments
 
 
 def _annotations(kind: type) -> dict[str, str]:

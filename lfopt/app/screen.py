@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.ir import Graph, Hardware
 from lfopt.ir.names import printable
 
@@ -69,10 +69,10 @@ def write(text: str) -> None:
 
 def table(*columns: str, title: str | None = None) -> Table:
     """A plain table: the first column on the left, numbers on the right. What is too wide for the screen is folded; no cell is ever cut."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for k, column in enumerate(columns):
-        made.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
-    return made
+        grid.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
+    return grid
 
 
 def shown(path: object) -> str:
@@ -119,7 +119,7 @@ def note(graph: Graph) -> None:
 
 
 @contextmanager
-def progress_line() -> Iterator[Report]:
+def progress_line() -> Iterator[ReportProgress]:
     """A line on stderr that says what is going on; nothing where stderr is not a terminal, nor with --quiet. With --verbose, a line a stage."""
     if err.verbose:
         yield _lines()
@@ -134,7 +134,7 @@ def progress_line() -> Iterator[Report]:
         yield report
 
 
-def _lines() -> Report:
+def _lines() -> ReportProgress:
     """Says what is new: numbers that count on are not."""
     start, last = time.perf_counter(), ""
 
@@ -163,13 +163,13 @@ def spread(
     texts = {0, *stretch, *left}
     if any(width < min(needs[k], NARROWEST) or (k == 0 and width < NARROW and 3 * width < needs[k]) for k, width in widths.items()):
         return Group(*_stacked(names, rows, {k: (need, k in texts) for k, need in enumerate(needs)}, stretch, bold))
-    made = table(*names)
+    grid = table(*names)
     for k in texts:
-        made.columns[k].justify = "left"
+        grid.columns[k].justify = "left"
     for number, row in enumerate(rows):
         cells = (escape(folded(cell, widths[k]) if k in widths else cell) for k, cell in enumerate(row))
-        made.add_row(*cells, style="bold" if number in bold else None)
-    return made
+        grid.add_row(*cells, style="bold" if number in bold else None)
+    return grid
 
 
 def _stacked(
@@ -187,8 +187,8 @@ def _stacked(
         figures = ["  ".join(row[k].ljust(needs[k][0]) if needs[k][1] else row[k].rjust(needs[k][0]) for k in columns) for columns in lines]
         figures = [INDENT * (ahead or at > 0) + line for at, line in enumerate(figures) if line.strip()]
         text = folded("  ".join(row[k] for k in stretch if row[k]), out.width - len(INDENT))
-        told = [text] if ahead else [f"{INDENT}{line}" for line in text.split("\n")]
-        for line in (*told, *figures) if ahead else (*figures, *told):
+        text_lines = [text] if ahead else [f"{INDENT}{line}" for line in text.split("\n")]
+        for line in (*text_lines, *figures) if ahead else (*figures, *text_lines):
             if line.strip():
                 yield Text(line.rstrip(), style)
 

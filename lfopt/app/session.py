@@ -47,24 +47,24 @@ class InferenceSession:
         tune: bool = False,
     ) -> None:
         """Compile the model, or find it compiled. Raises as `lfopt.compile`; InvalidConfig for a Module without `input_shapes`."""
-        made = compile_model(model, threads=threads, target=target, hardware=hardware, input_shapes=input_shapes, element=element, tune=tune)
-        if not isinstance(made, Compiled | CompiledByShape):
+        compiled = compile_model(model, threads=threads, target=target, hardware=hardware, input_shapes=input_shapes, element=element, tune=tune)
+        if not isinstance(compiled, Compiled | CompiledByShape):
             raise InvalidConfig(f"{type(model).__name__}: input_shapes: absent; accepted: shapes by name, as a session says what it takes")
-        self._made = made
+        self._compiled = compiled
         self._names = tuple(value.name for value in self.get_outputs())
 
     def get_inputs(self) -> list[NodeArg]:
         """Inputs in order."""
-        if isinstance(self._made, Compiled):
-            return [_of_tensor(tensor) for tensor in self._made.inputs]
-        return [_of_value(value) for value in self._made.model.graph.input if value.name in self._made.inputs]
+        if isinstance(self._compiled, Compiled):
+            return [_of_tensor(tensor) for tensor in self._compiled.inputs]
+        return [_of_value(value) for value in self._compiled.model.graph.input if value.name in self._compiled.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Outputs in order."""
         return (
-            [_of_tensor(tensor) for tensor in self._made.outputs]
-            if isinstance(self._made, Compiled)
-            else [*map(_of_value, self._made.model.graph.output)]
+            [_of_tensor(tensor) for tensor in self._compiled.outputs]
+            if isinstance(self._compiled, Compiled)
+            else [*map(_of_value, self._compiled.model.graph.output)]
         )
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Array]) -> list[np.ndarray]:
@@ -75,11 +75,11 @@ class InferenceSession:
             raise InvalidConfig(one_line(f"output_names: found {unknown[0]!r}; accepted: None, or a list of {', '.join(map(repr, self._names))}"))
         if not isinstance(input_feed, Mapping):
             raise InvalidConfig(f"input_feed: found {type(input_feed).__name__}; accepted: arrays by name")
-        made = self._made.run(input_feed)
-        return [made[name] for name in wanted]
+        outputs = self._compiled.run(input_feed)
+        return [outputs[name] for name in wanted]
 
     def __repr__(self) -> str:
-        return f"InferenceSession({self._made!r})"
+        return f"InferenceSession({self._compiled!r})"
 
 
 def _of_tensor(tensor: Tensor) -> NodeArg:

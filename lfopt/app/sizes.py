@@ -28,10 +28,10 @@ def parse_age(text: str, what: str) -> float:
     >>> parse_age("30d", "--older-than")
     2592000.0
     """
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]+)", text.strip())
-    if found is None or found[2] not in AGES:
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]+)", text.strip())
+    if match is None or match[2] not in AGES:
         raise InvalidConfig(f"{what}: found {text!r}; accepted: an age such as 12h, 30d or 8w")
-    return float(found[1]) * AGES[found[2]]
+    return float(match[1]) * AGES[match[2]]
 
 
 def format_age(seconds: float) -> str:
@@ -69,7 +69,7 @@ def memories(hardware: Hardware) -> str:
 
 def second_level(plan: Plan) -> str:
     """What lies in the second level, and what it moves."""
-    kept = sum(entry.memory == "l2" for entry in plan.memory)
+    kept = sum(place.memory == "l2" for place in plan.memory)
     chosen = "no others that fit spare these groups more" if plan.search.l2 == "exact" else "a heuristic choice"
     return f"second level: {plural(kept, 'map')} in it, {chosen}; {plan.totals.l2_bytes:,} B read and written beside those of DRAM"
 
@@ -109,8 +109,8 @@ def buffers(hardware: Hardware) -> str:
     >>> buffers(Hardware(262144)), buffers(Hardware("192KiB", weight_buffer_bytes="64KiB"))
     ('256 KiB', '192 KiB, 64 KiB for weights')
     """
-    found = format_size(hardware.buffer_bytes)
-    return f"{found}, {format_size(hardware.weight_buffer_bytes)} for weights" if hardware.weight_buffer_bytes else found
+    size = format_size(hardware.buffer_bytes)
+    return f"{size}, {format_size(hardware.weight_buffer_bytes)} for weights" if hardware.weight_buffer_bytes else size
 
 
 def share_of(used: int, size: int) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from codegen.accel import ALIGN, check, driver, memory_map, packed, unpacked
 from codegen.accel.manifest import manifest
-from hw_rtl.build import Model, Parameters, build
+from hw_rtl.build import HardwareParameters, SimulationModel, build
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
 from lfopt.app.cache import PROGRAMS, cache_folder, keeper
@@ -104,8 +104,8 @@ def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:
 def _read_digested(file: Path, digest: str | None) -> bytes:
     data = read_bytes(file, MAX_FILE_BYTES, InvalidPlan)
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        said = f"which says sha256.{file.stem}: {digest}"
-        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {said}"))
+        claim = f"which says sha256.{file.stem}: {digest}"
+        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {claim}"))
     return data
 
 
@@ -118,9 +118,9 @@ def _check(stream: CommandStream, plan: Plan, graph: Graph) -> None:
     check(plan, graph)
     constants_end = stream.constants_address + len(stream.constants)
     for name, end in (("constants_address", len(stream.program)), ("maps_address", constants_end)):
-        found, least = getattr(stream, name), round_up(end, ALIGN)
-        if found % ALIGN or not least <= found <= least + ROOM_BYTES:
-            raise InvalidPlan(f"{name}: found {found}; accepted: multiples of {ALIGN} from {least} to {least + ROOM_BYTES}")
+        given, least = getattr(stream, name), round_up(end, ALIGN)
+        if given % ALIGN or not least <= given <= least + ROOM_BYTES:
+            raise InvalidPlan(f"{name}: found {given}; accepted: multiples of {ALIGN} from {least} to {least + ROOM_BYTES}")
     laid_out = memory_map(plan, graph, stream.maps_address)
     wanted = replace(
         stream,
@@ -134,33 +134,33 @@ def _check(stream: CommandStream, plan: Plan, graph: Graph) -> None:
         commands=count_runs(decode(stream.program)),
     )
     if stream != wanted:
-        path, found, accepted = next(_differences(asdict(stream), asdict(wanted), ""))
-        raise InvalidPlan(f"{path}: found {found}; accepted: {accepted}, as {PLAN}, its model and program.bin say")
+        path, given, accepted = next(_differences(asdict(stream), asdict(wanted), ""))
+        raise InvalidPlan(f"{path}: found {given}; accepted: {accepted}, as {PLAN}, its model and program.bin say")
 
 
-def _differences(found: Any, wanted: Any, path: str) -> Iterator[tuple[str, str, str]]:
+def _differences(given: Any, wanted: Any, path: str) -> Iterator[tuple[str, str, str]]:
     """(field, found, wanted) where two documents are not the same."""
     if isinstance(wanted, dict):
         for name, value in wanted.items():
-            yield from _differences(found[name], value, f"{path}.{name}" if path else name)
+            yield from _differences(given[name], value, f"{path}.{name}" if path else name)
     elif isinstance(wanted, tuple) and wanted and isinstance(wanted[0], dict):
-        if len(found) != len(wanted):
-            yield path, f"{len(found)} maps", f"{len(wanted)}"
-        for k, (one, other) in enumerate(zip(found, wanted, strict=False)):
+        if len(given) != len(wanted):
+            yield path, f"{len(given)} maps", f"{len(wanted)}"
+        for k, (one, other) in enumerate(zip(given, wanted, strict=False)):
             yield from _differences(one, other, f"{path}.{k}")
-    elif found != wanted:
-        yield path, repr(list(found) if isinstance(found, tuple) else found), repr(list(wanted) if isinstance(wanted, tuple) else wanted)
+    elif given != wanted:
+        yield path, repr(list(given) if isinstance(given, tuple) else given), repr(list(wanted) if isinstance(wanted, tuple) else wanted)
 
 
-def accelerator(stream: CommandStream) -> Model:
+def accelerator(stream: CommandStream) -> SimulationModel:
     """The simulated accelerator that a command stream is for: built once, and kept. Raises hw_rtl.build.BuildFailed."""
     beats = 1 << (max(-(-stream.memory_bytes // BEAT_BYTES), LEAST_BEATS) - 1).bit_length()
     buffer_bytes = round_up(stream.buffer_bytes, WINDOW * stream.lanes)
-    return build(keeper(cache_folder() / PROGRAMS), Parameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
+    return build(keeper(cache_folder() / PROGRAMS), HardwareParameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
 
 
 def run(
-    model: Model,
+    model: SimulationModel,
     stream: CommandStream,
     inputs: Mapping[str, np.ndarray],
     *,
@@ -182,18 +182,18 @@ def counted(counters: Mapping[Counter, int]) -> DramBytes:
 
 def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarray:  # (memory_bytes,) uint8
     """The accelerator's memory before it starts."""
-    found = np.zeros(stream.memory_bytes, np.uint8)
-    _put(found, 0, stream.program)
-    _put(found, stream.constants_address, stream.constants)
+    image = np.zeros(stream.memory_bytes, np.uint8)
+    _put(image, 0, stream.program)
+    _put(image, stream.constants_address, stream.constants)
     for stored in stream.inputs:
-        _put(found, stored.address, packed(inputs[stored.name], stored, stream.lanes))
-    return found
+        _put(image, stored.address, packed(inputs[stored.name], stored, stream.lanes))
+    return image
 
 
-def outputs(stream: CommandStream, graph: Graph, found: np.ndarray) -> dict[str, np.ndarray]:
+def outputs(stream: CommandStream, graph: Graph, image: np.ndarray) -> dict[str, np.ndarray]:
     """The network's outputs in the accelerator's memory when it has stopped."""
-    made = {name: unpacked(found, stored, stream.lanes) for name, stored in zip(graph.outputs, stream.outputs, strict=True)}
-    return {name: values.reshape(graph.shape(name)) for name, values in made.items()}
+    by_name = {name: unpacked(image, stored, stream.lanes) for name, stored in zip(graph.outputs, stream.outputs, strict=True)}
+    return {name: values.reshape(graph.shape(name)) for name, values in by_name.items()}
 
 
 def _put(into: np.ndarray, address: int, data: bytes) -> None:

@@ -30,10 +30,10 @@ def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence
         keys = [figures.key(group) for group in groups]
         new = {key: group for key, group in zip(keys, groups, strict=True) if key not in known}
         if new:
-            found = surrogate.estimate(rooflines.read(tuple(new.values())))
-            known.update(zip(new, zip(found.mean.tolist(), found.spread.tolist(), strict=True), strict=True))
-        said = np.array([known[key] for key in keys]).reshape(-1, 2)
-        return Estimate(said[:, 0], said[:, 1])
+            estimates = surrogate.estimate(rooflines.read(tuple(new.values())))
+            known.update(zip(new, zip(estimates.mean.tolist(), estimates.spread.tolist(), strict=True), strict=True))
+        pairs = np.array([known[key] for key in keys]).reshape(-1, 2)
+        return Estimate(pairs[:, 0], pairs[:, 1])
 
     return estimate
 

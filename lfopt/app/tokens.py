@@ -32,7 +32,7 @@ RENAMED: dict[str, dict[str, str]] = {  # command: old name -> new one; empty: i
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandLine:
     """A command line as commands take it."""
 
     tokens: tuple[str, ...]
@@ -42,11 +42,11 @@ class Said:
     notes: tuple[str, ...] = ()  # of names that are old
 
 
-def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Said:
+def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> CommandLine:
     """What a command line says. `takes`: whether a command has all it needs in such words.
 
     >>> read(["simulate", "--plan", "runs/x", "-q", "--json"], lambda tokens: True)
-    Said(tokens=('simulate', 'runs/x'), quiet=True, verbose=False, json='-', notes=('--plan is an old name: give PLAN by position',))
+    CommandLine(tokens=('simulate', 'runs/x'), quiet=True, verbose=False, json='-', notes=('--plan is an old name: give PLAN by position',))
     """
     end = tokens.index("--") if "--" in tokens else len(tokens)
     words, rest = list(tokens[:end]), tokens[end:]
@@ -66,9 +66,9 @@ def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Said:
             kept.append(new + equals + value)
         elif equals:
             kept.append(value)
-    found, target = _without_target(_spread_shapes(kept), lambda some: takes([*some, *rest]))
+    before, target = _without_target(_spread_shapes(kept), lambda some: takes([*some, *rest]))
     quiet, verbose = (any(word in names for word in words) for names in (QUIET, VERBOSE))
-    return Said((*found, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
+    return CommandLine((*before, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
 
 
 def _spread_shapes(words: Sequence[str]) -> list[str]:
@@ -77,12 +77,12 @@ def _spread_shapes(words: Sequence[str]) -> list[str]:
     >>> _spread_shapes(["inspect", "--input-shape", "batch=1", "height=320", "m.onnx"])
     ['inspect', '--input-shape', 'batch=1', '--input-shape', 'height=320', 'm.onnx']
     """
-    found: list[str] = []
+    spread: list[str] = []
     for k, word in enumerate(words):
-        if len(found) > 1 and found[-2] == SHAPE_OPTION and words[k - 1] != SHAPE_OPTION and SHAPE.fullmatch(word):
-            found.append(SHAPE_OPTION)
-        found.append(word)
-    return found
+        if len(spread) > 1 and spread[-2] == SHAPE_OPTION and words[k - 1] != SHAPE_OPTION and SHAPE.fullmatch(word):
+            spread.append(SHAPE_OPTION)
+        spread.append(word)
+    return spread
 
 
 def _without_target(words: list[str], takes: Callable[[list[str]], bool]) -> tuple[list[str], str | None]:

@@ -58,7 +58,7 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Trace:
+class EventTrace:
     """Events of processes (the model, the hardware) under one clock."""
 
     clock: Clock
@@ -102,7 +102,7 @@ class LeftOut(NamedTuple):
         return f"commands of {'group' if len(self.groups) == 1 else 'groups'} {named}: {self.why}"
 
 
-def write_trace(path: Path, trace: Trace, left: Sequence[LeftOut]) -> None:
+def write_trace(path: Path, trace: EventTrace, left: Sequence[LeftOut]) -> None:
     """Write it, and say on stderr where, and what it lacks."""
     write_text(path_of(path, "--trace"), trace.text())
     err.print(f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev", soft_wrap=True)
@@ -110,14 +110,14 @@ def write_trace(path: Path, trace: Trace, left: Sequence[LeftOut]) -> None:
         err.print(f"note: left out: {shown(line)}", style="yellow", soft_wrap=True)
 
 
-def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
+def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[EventTrace, list[LeftOut]]:
     """What the cycle model says of a plan, or of one of its groups, and what is left out of it.
 
     Groups overlap as the model has it: a bar begins where the one before it ends. Where it does not know all of their commands, or shows one group
     alone, each begins on an idle chip. Inside the bars there are up to `most` events: those of the groups that run first.
     """
     hardware = plan.hardware
-    trace = Trace(Clock(hardware.clock_hz))
+    trace = EventTrace(Clock(hardware.clock_hz))
     trace.said = {"model": report.model, "from": "cycle model of lfopt", "clock_hz": hardware.clock_hz, "buffer_bytes": hardware.buffer_bytes}
     trace.said["time"] = "ts and dur are microseconds: cycles / clock_hz"
     trace.process(MODEL, f"{report.model}, model", TRACKS)
@@ -125,14 +125,14 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, hardware, most)
     shown = [pair for pair in zip(plan.groups, report.groups, strict=True) if only in (None, pair[0].id) and MODES[pair[0].mode].counted]
     together = None
-    if not any(_untimed(found) for _, found in shown):
+    if not any(_untimed(figures) for _, figures in shown):
         together = accelerator.commands((group.steps, group.places) for group, _ in shown)
     begin = 0
-    for group, found in shown:
+    for group, figures in shown:
         ran = [] if together is None else next(together)
-        end = begin + found.cycles.total if together is None else max([begin, *(one.done for one in ran)])
-        drawing.bar(found, begin, end, timing=found.cycles.timing, dma_cycles=found.cycles.dma, compute_cycles=found.cycles.compute)
-        if why := _untimed(found):
+        end = begin + figures.cycles.total if together is None else max([begin, *(one.done for one in ran)])
+        drawing.bar(figures, begin, end, timing=figures.cycles.timing, dma_cycles=figures.cycles.dma, compute_cycles=figures.cycles.compute)
+        if why := _untimed(figures):
             drawing.missing(why, group)
         elif step_count(group.steps) > drawing.room:
             drawing.missing(FULL, group)
@@ -143,7 +143,7 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     return trace, drawing.finish()
 
 
-def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
+def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[EventTrace, list[LeftOut]]:
     """What the accelerator did with a plan, below what the cycle model says of it; and what is left out.
 
     The program has commands in the order in which steps were encoded, queue by queue: so they have names. A command is shown from the end of the one
@@ -161,7 +161,7 @@ def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most
         raise InvalidPlan(f"the program ran {len(done.commands):,} commands; accepted: the {counts.total():,} of its plan, to name them in a trace")
     clocks = {opcode: _in_turn(queue) for opcode, queue in ran.items()}
     before = 0
-    for (group, commands), found in zip(planned, report.groups, strict=True):
+    for (group, commands), figures in zip(planned, report.groups, strict=True):
         timed = [
             Ran([*QUEUES].index(opcode), number, step, **times)
             for step, number, opcode in commands
@@ -171,7 +171,7 @@ def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most
             continue
         end = max(one.end for one in timed)
         first = max(min(one.begin for one in timed), before)
-        drawing.bar(found, first, max(end, first), timing="measured")
+        drawing.bar(figures, first, max(end, first), timing="measured")
         if len(timed) == len(commands):
             drawing.inside(group, timed)
         else:
@@ -192,17 +192,17 @@ def _later(one: Ran, cycles: int) -> Ran:
     return one._replace(start=one.start + cycles, begin=one.begin + cycles, end=one.end + cycles, done=one.done + cycles)
 
 
-def _untimed(found: GroupReport) -> str:
+def _untimed(figures: GroupReport) -> str:
     """Why the model has no times of a group's commands; nothing where it has."""
-    if found.by_formula:
-        return f"no steps, {found.by_formula}"
-    return f"so many steps that the model times some of them ({found.cycles.timing})" if found.cycles.timing != "exact" else ""
+    if figures.by_formula:
+        return f"no steps, {figures.by_formula}"
+    return f"so many steps that the model times some of them ({figures.cycles.timing})" if figures.cycles.timing != "exact" else ""
 
 
 class _Drawing:
     """A plan's groups as they go into one process of a trace."""
 
-    def __init__(self, trace: Trace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
+    def __init__(self, trace: EventTrace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
         self.trace, self.pid, self.flow, self.hardware, self.room = trace, pid, flow, hardware, most
         self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
         self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}  # of the bytes in use, by cycle
@@ -211,9 +211,9 @@ class _Drawing:
     def missing(self, why: str, group: PlannedGroup) -> None:
         self.left.setdefault(why, []).append(group.id)
 
-    def bar(self, found: GroupReport, begin: int, end: int, **more: object) -> None:
-        facts = {"operators": len(found.nodes), "dram_bytes": found.dram.total, "buffer_bytes": found.allocated_bytes, **more}
-        self.trace.run(self.pid, GROUPS, f"{found.id} {span(found.nodes)}", found.mode, begin, end, **facts)
+    def bar(self, figures: GroupReport, begin: int, end: int, **more: object) -> None:
+        facts = {"operators": len(figures.nodes), "dram_bytes": figures.dram.total, "buffer_bytes": figures.allocated_bytes, **more}
+        self.trace.run(self.pid, GROUPS, f"{figures.id} {span(figures.nodes)}", figures.mode, begin, end, **facts)
 
     def inside(self, group: PlannedGroup, ran: Sequence[Ran]) -> None:
         """Commands of a group, if there is room for them."""
@@ -223,8 +223,8 @@ class _Drawing:
             self.missing(FULL, group)
             return
         self.room -= events
-        for store, found in changes.items():
-            self.changes[store].update(found)
+        for store, levels in changes.items():
+            self.changes[store].update(levels)
         for one in ran:
             self._command(group, one)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import get_args
 
 from lfopt.app.config import GuidanceName, SearchConfig
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import read_plan, sha256
-from lfopt.app.pipeline import Report, run_search
+from lfopt.app.pipeline import run_search
 from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
@@ -38,8 +39,8 @@ class Verified:
         return not self.wrong
 
     def __repr__(self) -> str:
-        found = "every claim holds" if self.holds else f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
-        return f"Verified({self.plan.model.name}: {found}; lower bound {self.bound})"
+        verdict = "every claim holds" if self.holds else f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
+        return f"Verified({self.plan.model.name}: {verdict}; lower bound {self.bound})"
 
 
 def verify(path: Path) -> Verified:
@@ -49,8 +50,8 @@ def verify(path: Path) -> Verified:
     model = file.parent / plan.model.onnx
     graph = load(model)
     if (digest := sha256(model)) != plan.model.sha256:
-        made = f"{plan.model.sha256[:16]}..." if plan.model.written else "no file: the plan was never written with its model"
-        return Verified(plan, graph, None, (f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {made}",), file)
+        expected = f"{plan.model.sha256[:16]}..." if plan.model.written else "no file: the plan was never written with its model"
+        return Verified(plan, graph, None, (f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {expected}",), file)
     return replace(verified(plan, graph), file=file)
 
 
@@ -62,27 +63,27 @@ def verified(plan: Plan, graph: Graph) -> Verified:
 
 def load_planned(path: Path) -> tuple[Plan, Graph]:
     """A plan whose every claim holds, and its network: what is executed, printed or shown. Raises InvalidPlan for one that is not what it claims."""
-    found = verify(path)
-    if found.wrong:
-        more = f" (one of {len(found.wrong)} claims that do not hold: `lfopt check` lists them)" if found.wrong[1:] else ""
-        raise InvalidPlan(one_line(f"{found.file}: the plan is not what it claims: {found.wrong[0]}") + more)
-    return found.plan, found.graph
+    verification = verify(path)
+    if verification.wrong:
+        more = f" (one of {len(verification.wrong)} claims that do not hold: `lfopt check` lists them)" if verification.wrong[1:] else ""
+        raise InvalidPlan(one_line(f"{verification.file}: the plan is not what it claims: {verification.wrong[0]}") + more)
+    return verification.plan, verification.graph
 
 
-def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
+def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: ReportProgress) -> tuple[str, tuple[str, ...]]:
     """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
     space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
     costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph))
     if plan.hardware.l2_bytes:  # the bound of groups is none of a plan, some of whose maps stay in the second level
         proven, bound = costs.unfused(plan.copies).bounds.compulsory_bytes, plan.totals.lower_bound_bytes
         return (f"verified: {proven:,}" if bound <= proven else f"not verified: at least {proven:,}"), ()
-    found = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
-    bound, proven = plan.totals.lower_bound_bytes, found.lower_bound_bytes
+    searched = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
+    bound, proven = plan.totals.lower_bound_bytes, searched.lower_bound_bytes
     if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):  # what is proven for these copies is not for others
         proven = GroupCosts.of(original, plan.hardware, Traffic(plan.traffic), **space).bounds.recomputing_bytes
     proven = costs.proven_bytes(proven, plan.copies)
-    if bound > found.dram_bytes:
-        return f"refuted: {found.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {found.dram_bytes}",)
+    if bound > searched.dram_bytes:
+        return f"refuted: {searched.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {searched.dram_bytes}",)
     if bound > proven:
         return f"not verified: at least {proven:,}", ()
     return f"verified: {proven:,}", ()

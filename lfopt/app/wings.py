@@ -19,11 +19,11 @@ def check_wings() -> None:
     """Raises InvalidConfig where Python would import something else under the name of one of lfopt's packages."""
     for name in WINGS:
         ours = ROOT / name / "__init__.py"
-        found = _origin(name)
-        if found is not None and found.resolve() != ours:
+        origin = _origin(name)
+        if origin is not None and origin.resolve() != ours:
             from lfopt.ir import InvalidConfig  # noqa: PLC0415  (it brings NumPy, which nobody needs so far)
 
-            raise InvalidConfig(f"{found}: it hides {ours}, a part of lfopt that has the same name; rename it, or run lfopt from another folder")
+            raise InvalidConfig(f"{origin}: it hides {ours}, a part of lfopt that has the same name; rename it, or run lfopt from another folder")
 
 
 def _origin(name: str) -> Path | None:

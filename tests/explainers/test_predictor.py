@@ -16,10 +16,10 @@ from torch_geometric.explain import DummyExplainer, Explainer
 from torch_geometric.explain.config import ExplanationType, MaskType
 
 from explainers.gnn_explainer import VERDICT
-from explainers.graph import FEATURES, Batch, Groups, links, resized
-from explainers.model import Network, Verdict, neighbours, odds
-from explainers.needs import LabelScheme, Needs, Question
+from explainers.graph import FEATURES, Batch, GroupGraphs, links, resized
+from explainers.model import ValidityClassifier, ValidityGNN, neighbours, odds
 from explainers.predictor import WEIGHTS, Predictor, pieces, scale
+from explainers.scheme_rule import LabelScheme, SchemeRule, ValidityQuery
 from lfopt.app.commands.dataset import dataflow, drawer
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
@@ -39,16 +39,16 @@ def flow_of(name: str) -> Dataflow:
 def drawn(name: str, count: int, seed: int, scheme: str = "lbdf") -> list[int]:
     """Groups as a random search meets them."""
     costs = GroupCosts(flow_of(name), Hardware(BETA), scheme=scheme, epilogue=False)
-    draw, found = drawer(costs), dict[int, None]()
+    draw, met = drawer(costs), dict[int, None]()
     for number in range(count):
-        found.update(dict.fromkeys(draw((seed, number), lambda mask: costs.least_need(mask)[1] < BETA)))
-        if len(found) >= count:
+        met.update(dict.fromkeys(draw((seed, number), lambda mask: costs.least_need(mask)[1] < BETA)))
+        if len(met) >= count:
             break
-    return list(found)[:count]
+    return list(met)[:count]
 
 
-def needs_of(name: str, scheme: LabelScheme = "lbdf", beta: int = BETA) -> Needs:
-    return Needs(flow_of(name), Hardware(beta), scheme)
+def rule_of(name: str, scheme: LabelScheme = "lbdf", beta: int = BETA) -> SchemeRule:
+    return SchemeRule(flow_of(name), Hardware(beta), scheme)
 
 
 # -- graphs ------------------------------------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def needs_of(name: str, scheme: LabelScheme = "lbdf", beta: int = BETA) -> Needs
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3_small", "deeplabv3_mobilenet_v3_large"])
 def test_a_batch_is_its_graphs_one_after_the_other(name):
-    groups, masks = Groups(flow_of(name), Hardware(BETA)), drawn(name, 60, 1)
+    groups, masks = GroupGraphs(flow_of(name), Hardware(BETA)), drawn(name, 60, 1)
     batch, apart = groups.batch(masks), Batch.of([groups.graph(mask) for mask in masks])
     assert np.array_equal(batch.features, apart.features)
     assert np.array_equal(batch.links, apart.links)
@@ -68,38 +68,38 @@ def test_a_batch_is_its_graphs_one_after_the_other(name):
 
 def test_batches_of_random_networks_have_the_links_of_each_group():
     for flow, mask in random_groups(60, 12):
-        graph = Groups(flow, Hardware(4096)).graph(mask)
+        graph = GroupGraphs(flow, Hardware(4096)).graph(mask)
         assert np.array_equal(graph.links, links(flow, mask))
         assert graph.features.shape == (mask.bit_count(), FEATURES)
         assert np.isfinite(graph.features).all()
 
 
 def test_parts_of_a_batch_are_whole_groups_and_lose_nothing():
-    groups, masks = Groups(flow_of("mobilenet_v2"), Hardware(BETA)), drawn("mobilenet_v2", 50, 2)
+    groups, masks = GroupGraphs(flow_of("mobilenet_v2"), Hardware(BETA)), drawn("mobilenet_v2", 50, 2)
     for operators in (1, 40, 10**6):
         parts = list(pieces(groups.batch(masks), operators))
-        shift, found = 0, []
+        shift, shifted = 0, []
         for part in parts:
-            found.append(part.links + shift)
+            shifted.append(part.links + shift)
             shift += len(part.features)
         assert sum(map(len, parts)) == len(masks)
-        assert np.array_equal(np.concatenate(found, 1), groups.batch(masks).links)
+        assert np.array_equal(np.concatenate(shifted, 1), groups.batch(masks).links)
 
 
 def test_features_see_no_scale():
     """Twice the bytes per element is the same to the predictor: twice as much is needed. The buffer is nothing to it."""
     flow, masks = flow_of("mobilenet_v2"), drawn("mobilenet_v2", 20, 3)
-    small, large = (Needs(flow, Hardware(beta, element_bytes=2 * k), "lbdf").groups.batch(masks) for k, beta in ((1, BETA), (2, 1000)))
+    small, large = (SchemeRule(flow, Hardware(beta, element_bytes=2 * k), "lbdf").groups.batch(masks) for k, beta in ((1, BETA), (2, 1000)))
     assert np.allclose(small.features, large.features, atol=1e-6)
     assert np.allclose(2 * small.units, large.units)
 
 
 def test_features_can_be_made_for_another_unit():
     flow, masks = flow_of("mobilenet_v3_small"), drawn("mobilenet_v3_small", 30, 4)
-    one, needs = Groups(flow, Hardware(1)).batch(masks), needs_of("mobilenet_v3_small").groups.batch(masks)
-    assert np.allclose(resized(one.features, needs.units[needs.group]), needs.features, atol=2e-6)
+    one, rule = GroupGraphs(flow, Hardware(1)).batch(masks), rule_of("mobilenet_v3_small").groups.batch(masks)
+    assert np.allclose(resized(one.features, rule.units[rule.group]), rule.features, atol=2e-6)
     for beta in (1000, BETA, 5 << 20):
-        batch = Groups(flow, Hardware(beta)).batch(masks)
+        batch = GroupGraphs(flow, Hardware(beta)).batch(masks)
         assert (batch.units == beta).all()
         assert np.allclose(resized(one.features, np.full(len(batch.features), float(beta))), batch.features, atol=2e-6)
 
@@ -110,9 +110,9 @@ def test_features_can_be_made_for_another_unit():
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_numpy_gives_what_pyg_gives(scheme):
     predictor = Predictor.load(scheme)
-    network = Network.of(predictor.weights)
+    network = ValidityGNN.of(predictor.weights)
     for name in ("mobilenet_v2", "resnet18"):
-        batch = needs_of(name, scheme).groups.batch(drawn(name, 80, 5, scheme))
+        batch = rule_of(name, scheme).groups.batch(drawn(name, 80, 5, scheme))
         features, group = torch.from_numpy(batch.features), torch.from_numpy(batch.group)
         rule = torch.from_numpy(np.stack((np.log2(batch.units), batch.never), 1)).float()
         given = torch.stack((torch.zeros(len(batch)), rule[:, 1]), 1)
@@ -128,7 +128,7 @@ def test_numpy_gives_what_pyg_gives(scheme):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_larger_the_buffer_the_less_likely_a_group_is_invalid(scheme):
     for name in ("mobilenet_v2", "fsrcnn"):
-        forecast = Predictor.load(scheme).forecast(needs_of(name, scheme).groups.batch(drawn(name, 60, 10, scheme)))
+        forecast = Predictor.load(scheme).forecast(rule_of(name, scheme).groups.batch(drawn(name, 60, 10, scheme)))
         every = np.array([forecast.invalid(beta) for beta in np.geomspace(1 << 10, 1 << 40, 200)])
         assert (np.diff(every, axis=0) <= 1e-12).all()
         assert (every[0] > 0.5).all()
@@ -137,25 +137,25 @@ def test_the_larger_the_buffer_the_less_likely_a_group_is_invalid(scheme):
 
 def test_what_explainers_see_of_weighted_links_is_the_rule_and_the_network_with_them():
     """At weights of one it is the verdict; without links the rule looks at single operators."""
-    needs, predictor, beta = needs_of("mobilenet_v3_small"), Predictor.load("lbdf"), 1 << 16
-    verdict = Verdict(Network.of(predictor.weights)).eval()
+    rule, predictor, beta = rule_of("mobilenet_v3_small"), Predictor.load("lbdf"), 1 << 16
+    verdict = ValidityClassifier(ValidityGNN.of(predictor.weights)).eval()
     explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
-    several = [Question(needs, mask, beta) for mask in drawn("mobilenet_v3_small", 60, 7) if mask & (mask - 1)]
-    for asked in [asked for asked in several if predictor.odds([asked])[0] > 0][:8]:
-        logits, mask = predictor.odds([asked]), asked.mask
-        inputs = Verdict.inputs([asked], logits)
+    several = [ValidityQuery(rule, mask, beta) for mask in drawn("mobilenet_v3_small", 60, 7) if mask & (mask - 1)]
+    for query in [query for query in several if predictor.odds([query])[0] > 0][:8]:
+        logits, mask = predictor.odds([query]), query.mask
+        inputs = ValidityClassifier.inputs([query], logits)
         softened = float(logits[0] * scale(logits)[0])
         assert verdict(**inputs)[0, 1].item() == pytest.approx(softened, abs=1e-3)
-        links_ = asked.graph.links.shape[1]
+        links_ = query.graph.links.shape[1]
         masked = [explainer.get_masked_prediction(**inputs, edge_mask=torch.full((links_,), value))[0, 1].item() for value in (1.0, 0.0)]
         assert masked[0] == pytest.approx(softened, abs=1e-3)
-        alone = asked.weighted(np.zeros(links_)).need
-        assert alone.log2_bytes == max(np.log2(needs.groups.graph(1 << i).unit) for i in bits(mask))
+        alone = query.weighted(np.zeros(links_)).need
+        assert alone.log2_bytes == max(np.log2(rule.groups.graph(1 << i).unit) for i in bits(mask))
         assert masked[1] < masked[0]
 
 
 def test_a_verdict_does_not_depend_on_the_company():
-    predictor, groups, masks = Predictor.load("lbdf"), needs_of("squeezenet1_1").groups, drawn("squeezenet1_1", 30, 8)
+    predictor, groups, masks = Predictor.load("lbdf"), rule_of("squeezenet1_1").groups, drawn("squeezenet1_1", 30, 8)
     together = predictor.forecast(groups.batch(masks)).invalid(BETA)
     alone = np.concatenate([predictor.forecast(groups.batch([mask])).invalid(BETA) for mask in masks])
     assert np.abs(alone - together).max() < 1e-4
@@ -171,7 +171,7 @@ def test_the_shipped_predictor_agrees_with_the_exact_checker(scheme):
     predictor, right, total = Predictor.load(scheme), 0, 0
     for name in ("mobilenet_v2", "resnet18", "squeezenet1_1"):
         masks = drawn(name, 120, 9, scheme)
-        forecast = predictor.forecast(needs_of(name, scheme).groups.batch(masks))
+        forecast = predictor.forecast(rule_of(name, scheme).groups.batch(masks))
         costs = GroupCosts(flow_of(name), Hardware(BETA), scheme=scheme, epilogue=False)
         needed = np.array([costs.least_need(mask)[1] for mask in masks])
         for beta in (200_000, 1 << 19):
@@ -206,7 +206,7 @@ class Refuse:
             raise ModuleNotFoundError(f"refused: {name}", name=name)
 
 sys.meta_path.insert(0, Refuse())
-from explainers.needs import FORMULAS, Needs
+from explainers.scheme_rule import FORMULAS, SchemeRule
 from explainers.pg_explainer import pg_explainer
 from explainers.predictor import Predictor
 from explainers.rg_explainer import rg_explainer
@@ -214,7 +214,7 @@ from lfopt.app.commands.dataset import dataflow
 from lfopt.ir import Hardware
 
 for scheme in FORMULAS:
-    predictor, needs = Predictor.load(scheme), Needs(dataflow("zoo:squeezenet1_1"), Hardware(1 << 17), scheme)
+    predictor, needs = Predictor.load(scheme), SchemeRule(dataflow("zoo:squeezenet1_1"), Hardware(1 << 17), scheme)
     mask = (1 << 12) - 1
     print(scheme, predictor.forecast(needs.groups.batch([mask])).invalid(1 << 17)[0])
     for make in (pg_explainer, rg_explainer):
@@ -224,9 +224,9 @@ assert "torch" not in sys.modules
 
 
 def test_predicting_and_explaining_need_no_torch():
-    found = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert [line.split()[0] for line in found.stdout.splitlines()] == list(SCHEMES)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(SCHEMES)
 
 
 def test_files_that_are_no_weights_are_refused_in_one_line(tmp_path):

@@ -179,17 +179,17 @@ def test_the_outcome_depends_on_the_group_alone() -> None:
 
 def test_no_group_is_explained_twice() -> None:
     flow = chain(12)
-    asked: list[int] = []
+    explained_masks: list[int] = []
 
     def explain(mask: int) -> np.ndarray:
-        asked.append(mask)
+        explained_masks.append(mask)
         return np.zeros(links(flow, mask).shape[1])
 
     splitter = Splitter(flow, explain, small(1), whole)
     splitter(flow.everything)
     splitter(flow.everything)
     splitter(flow.everything >> 1)
-    assert len(asked) == len(set(asked)) == splitter.explained
+    assert len(explained_masks) == len(set(explained_masks)) == splitter.explained
 
 
 def test_links_that_add_no_cut_do_not_count() -> None:

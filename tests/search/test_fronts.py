@@ -13,7 +13,7 @@ import pytest
 from hw_rtl.area import MAPPED, PARTS, estimate
 from lfopt.app.config import Config
 from lfopt.app.figures import GroupFigures
-from lfopt.app.front import Front, Question, front_of
+from lfopt.app.front import Front, FrontQuery, front_of
 from lfopt.ir import Figures, Graph
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
@@ -105,11 +105,11 @@ def best_sum(ways: GroupFigures, choice) -> Figures:
     return sum((ways(group)[k] for group, k in zip(choice.groups, choice.ways, strict=True)), Figures(0, 0, 0))
 
 
-def asked(seed: int = 3, **given) -> tuple[Graph, Question]:
+def asked(seed: int = 3, **given) -> tuple[Graph, FrontQuery]:
     graph, costs = random_job(seed)
     size = costs.hardware.buffer_bytes
     config = Config("random", costs.hardware, scheme="auto")
-    question = Question(config, (size, 2 * size), ((4, 4), (8, 8)), budget=20)
+    question = FrontQuery(config, (size, 2 * size), ((4, 4), (8, 8)), budget=20)
     return graph, replace(question, **given)
 
 

@@ -1,7 +1,7 @@
 """One function of many jobs, in this process, in several of this machine, or on a Dask cluster: what each gives comes back as soon as it is there.
 
-A job that raises is a `Failure`, in one line. A worker that dies costs the jobs that it had: they run again, and one that takes its process down when
-it runs alone is a `Failure` too. What came back before a worker, or the whole cluster, was lost is not computed again.
+A job that raises is a `JobFailure`, in one line. A worker that dies costs the jobs that it had: they run again, and one that takes its process down
+when it runs alone is a `JobFailure` too. What came back before a worker, or the whole cluster, was lost is not computed again.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class WorkersLost(LfoptError):
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """What a job gave instead of a value."""
 
     message: str  # one line
     trace: str = ""  # of what is not wrong input: how Python came there
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException) -> JobFailure:
         """Of what was raised; wrong input needs no trace."""
         if isinstance(error, LfoptError):
             return cls(one_line(error))
@@ -83,7 +83,7 @@ def needed(module: str, who: str, extra: str) -> Any:
         raise InvalidConfig(f"{who} needs {module} ({error}): pip install 'lfopt[{extra}]'") from None
 
 
-def run(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[int, Value | Failure]]:
+def run(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[int, Value | JobFailure]]:
     """(position, what the job gave) of each job, in the order in which they are done. Raises WorkersLost."""
     left = deque(range(len(jobs)))
     while left:
@@ -91,18 +91,18 @@ def run(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers)
         suspects = deque(k for k, _ in lost)
         while suspects:  # one at a time: which of them took the process down?
             for k, why in (yield from _until_broken(function, jobs, suspects, workers.start, 1)):
-                yield k, Failure(one_line(f"its process died twice, the second time with no other job beside it (out of memory?): {why}"))
+                yield k, JobFailure(one_line(f"its process died twice, the second time with no other job beside it (out of memory?): {why}"))
 
 
 def values(function: Callable[[Job], Value], jobs: Sequence[Job], workers: Workers) -> Iterator[tuple[int, Value]]:
     """As `run`, for jobs of which none may fail. Raises InvalidConfig for wrong input, RuntimeError for what is not."""
     for k, outcome in run(function, jobs, workers):
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, JobFailure):
             raise RuntimeError(outcome.trace) if outcome.trace else InvalidConfig(outcome.message)
         yield k, outcome
 
 
-def in_order(found: Iterable[tuple[int, Value]]) -> Iterator[Value]:
+def in_order(numbered: Iterable[tuple[int, Value]]) -> Iterator[Value]:
     """What jobs gave, in the order of the jobs, each as soon as all before it are there.
 
     >>> list(in_order([(1, "b"), (0, "a"), (2, "c")]))
@@ -110,7 +110,7 @@ def in_order(found: Iterable[tuple[int, Value]]) -> Iterator[Value]:
     """
     early: dict[int, Value] = {}
     due = 0
-    for k, value in found:
+    for k, value in numbered:
         early[k] = value
         while due in early:
             yield early.pop(due)
@@ -123,7 +123,7 @@ def _until_broken(
     left: deque[int],
     start: Callable[[], AbstractContextManager[Executor]],
     window: int,
-) -> Generator[tuple[int, Value | Failure], None, list[tuple[int, str]]]:
+) -> Generator[tuple[int, Value | JobFailure], None, list[tuple[int, str]]]:
     """Run what is left until all is done, or a process dies; returns (position, why) of the jobs that were out then."""
     done: SimpleQueue[Future[Any]] = SimpleQueue()
     out: dict[Future[Any], int] = {}
@@ -159,12 +159,12 @@ def _until_broken(
     return lost
 
 
-def attempt(function: Callable[[Job], Value], job: Job) -> Value | Failure:
+def attempt(function: Callable[[Job], Value], job: Job) -> Value | JobFailure:
     """In a worker: what the job gives, or why it gives nothing. Exceptions stay here: not every one can be sent."""
     try:
         return function(job)
     except Exception as error:  # whatever it is
-        return Failure.of(error)
+        return JobFailure.of(error)
 
 
 def _outcome(future: Future[Any]) -> Any:
@@ -174,7 +174,7 @@ def _outcome(future: Future[Any]) -> Any:
     except (BrokenExecutor, CancelledError) as gone:
         return gone
     except Exception as error:  # of a job or a result that cannot be sent, or whose workers died again and again
-        return Failure.of(error)
+        return JobFailure.of(error)
 
 
 class _Here(Executor):

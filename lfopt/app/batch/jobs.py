@@ -114,8 +114,8 @@ def _setting(given: str | dict[str, Any], path: Path, where: str) -> dict[str, A
     folder = path.parent
     if isinstance(given, str):
         beside = path.parent / given
-        found = beside if beside.is_file() else find_config(given, f"{path}: {where}")
-        fields, folder = read_yaml(found), found.parent
+        file = beside if beside.is_file() else find_config(given, f"{path}: {where}")
+        fields, folder = read_yaml(file), file.parent
     else:
         fields = deepcopy(given)
     if isinstance(chip := fields.get("hardware"), str):
@@ -130,8 +130,8 @@ def _located(model: str, folder: Path) -> str:
     """A network as every worker finds it."""
     if model.startswith(ZOO) or not model or "\0" in model:
         return model
-    found = (folder / model).absolute()
-    return str(found / MODEL if found.is_dir() else found)
+    location = (folder / model).absolute()
+    return str(location / MODEL if location.is_dir() else location)
 
 
 def _job(
@@ -145,8 +145,8 @@ def _job(
 ) -> BatchJob:
     """One combination. Raises InvalidConfig, InvalidModel."""
     data = deepcopy(fields)
-    told = ", ".join([*([setting] if setting else []), *(f"{name} {_text(value)}" for name, value in chosen.items())])
-    where = f"{path}: job of {told}" if told else str(path)
+    settings = ", ".join([*([setting] if setting else []), *(f"{name} {_text(value)}" for name, value in chosen.items())])
+    where = f"{path}: job of {settings}" if settings else str(path)
     for axis in axes:
         value = chosen[axis.name]
         if axis.path == "model":

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from lfopt.app.batch.engine import Failure
+from lfopt.app.batch.engine import JobFailure
 from lfopt.app.batch.jobs import BatchJob
 from lfopt.app.batch.networks import network
 from lfopt.app.pipeline import find_plan, steps_of
@@ -57,10 +57,10 @@ class JobResult:
     numpy: str = ""  # version
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
+        for column in fields(self):
+            value = getattr(self, column.name)
             if isinstance(value, int | float) and not (math.isfinite(value) and 0 <= value <= MOST):
-                raise InvalidConfig(f"{entry.name}: found {value}; accepted: a number from 0 to 2**62")
+                raise InvalidConfig(f"{column.name}: found {value}; accepted: a number from 0 to 2**62")
 
 
 def compute(job: BatchJob) -> JobResult:
@@ -106,7 +106,7 @@ def compute(job: BatchJob) -> JobResult:
     )
 
 
-def failed(failure: Failure) -> JobResult:
+def failed(failure: JobFailure) -> JobResult:
     """The row of a job that gave nothing."""
     return replace(blank(), error=failure.message)
 

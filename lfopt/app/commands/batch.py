@@ -12,14 +12,14 @@ from cyclopts import Parameter
 
 from lfopt.app.answers.fronts import BatchAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.batch.engine import Failure, Workers, WorkersLost, cluster, processes, run
+from lfopt.app.batch.engine import JobFailure, Workers, WorkersLost, cluster, processes, run
 from lfopt.app.batch.jobs import BatchJob, Label, by_network, read_jobs
 from lfopt.app.batch.journal import Journal, journal
 from lfopt.app.batch.rows import Row, check_table, row_of, write_table
 from lfopt.app.batch.work import JobResult, blank, compute, failed
 from lfopt.app.commands.options import INTERRUPTED
 from lfopt.app.config import INSTALLED, find_config
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.screen import err, out, progress_line, shown, spread
 from lfopt.app.sizes import format_size
 from lfopt.ir import InvalidConfig
@@ -95,14 +95,14 @@ def batch(
     return 1 if any(row["error"] for row in rows) else 0
 
 
-def _run(missing: list[BatchJob], workers: Workers, kept: Journal[JobResult], report: Report) -> None:
+def _run(missing: list[BatchJob], workers: Workers, kept: Journal[JobResult], report: ReportProgress) -> None:
     """Compute and keep the rows of these jobs."""
     order = [missing[k] for k in by_network(missing)]
     failures = 0
     report(f"0 of {len(order):,} jobs", 0.0)
     for done, (k, outcome) in enumerate(run(compute, order, workers), 1):
-        failures += isinstance(outcome, Failure)
-        kept.add(order[k].key, failed(outcome) if isinstance(outcome, Failure) else outcome)
+        failures += isinstance(outcome, JobFailure)
+        kept.add(order[k].key, failed(outcome) if isinstance(outcome, JobFailure) else outcome)
         report(f"{done:,} of {len(order):,} jobs" + (f", {failures:,} failed" if failures else ""), done / len(order))
 
 
@@ -126,9 +126,9 @@ def _print(path: Path, table_file: Path, wanted: Sequence[BatchJob], alike: int,
     out.print(f"[bold]{shown(path.name)}[/]: {plural(len(wanted), 'job')}{doubled}{before}", soft_wrap=True)
     vary = [name for name in wanted[0].labels if name != "network" and len({job.labels[name] for job in wanted}) > 1]
     lines: list[tuple[str, ...]] = []
-    for network, found in groupby(rows[:top], lambda row: row["network"]):
+    for network, network_rows in groupby(rows[:top], lambda row: row["network"]):
         lines.append((str(network), *NOTHING))
-        for row in found:
+        for row in network_rows:
             job = " ".join(_label(name, row[name]) for name in vary if row[name] is not None)
             lines.append((f"  {job}", *_figures(row)))
     if lines:

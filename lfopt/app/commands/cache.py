@@ -10,7 +10,7 @@ from rich.markup import escape
 from lfopt.app.answers.programs import CacheAnswer, ItemAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.cache import PROGRAMS, cache_folder, sweep
-from lfopt.app.cache_contents import Item, contents, drop
+from lfopt.app.cache_contents import CacheItem, contents, drop
 from lfopt.app.profiles import databases
 from lfopt.app.screen import mib, out, shorten, shown, spread
 from lfopt.app.sizes import format_age, parse_age, parse_size
@@ -79,28 +79,28 @@ def clear() -> None:
     _remove(_items())
 
 
-def _items(*, verify: bool = False) -> list[Item]:
+def _items(*, verify: bool = False) -> list[CacheItem]:
     return [*contents(verify=verify), *databases()]
 
 
-def _remove(items: list[Item]) -> None:
+def _remove(items: list[CacheItem]) -> None:
     """Remove these, and the locks of killed runs; say what is gone, and what stays."""
     sized = [(item, _answer(item)) for item in items]
-    removed = [said for item, said in sized if drop(item)]
+    removed = [answer_of_item for item, answer_of_item in sized if drop(item)]
     for root in (cache_folder(), cache_folder() / PROGRAMS):
         sweep(root)
-    for said in removed:
-        out.print(f"[dim]removed {shown(f'{said.kind} {said.network}')}, {mib(said.size_bytes)} MiB[/]", soft_wrap=True)
+    for answer_of_item in removed:
+        out.print(f"[dim]removed {shown(f'{answer_of_item.kind} {answer_of_item.network}')}, {mib(answer_of_item.size_bytes)} MiB[/]", soft_wrap=True)
     if len(removed) < len(items):
         out.print(f"{len(items) - len(removed)} in use by other runs: not removed")
     _total("left: ", left := _items())
     answer(CacheAnswer(str(cache_folder()), tuple(map(_answer, left)), tuple(removed)))
 
 
-def _answer(item: Item) -> ItemAnswer:
+def _answer(item: CacheItem) -> ItemAnswer:
     return ItemAnswer(item.kind, item.network, item.target, item.size, time.time() - item.used, item.damage)
 
 
-def _total(what: str, items: list[Item]) -> None:
+def _total(what: str, items: list[CacheItem]) -> None:
     size = mib(sum(item.size for item in items))
     out.print(f"{what}{len(items) or 'nothing'} in {escape(str(cache_folder()))}" + (f", {size} MiB" if items else ""), soft_wrap=True)

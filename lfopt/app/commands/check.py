@@ -38,14 +38,14 @@ def check(plan: Path, /, *, prove: Annotated[bool, Parameter(negative="")] = Fal
         Seconds that it may take.
     """
     check_seconds(time_limit)
-    found = verify(plan)
-    if prove and not found.wrong:  # what else is wrong comes first
+    verification = verify(plan)
+    if prove and not verification.wrong:  # what else is wrong comes first
         with progress_line() as report:
-            bound, wrong = proven_again(found.plan, found.graph, time_limit, report)
-        found = replace(found, bound=bound, wrong=wrong)
-    _print(found)
-    answer(_answer(found))
-    return 1 if found.wrong else 0
+            bound, wrong = proven_again(verification.plan, verification.graph, time_limit, report)
+        verification = replace(verification, bound=bound, wrong=wrong)
+    _print(verification)
+    answer(_answer(verification))
+    return 1 if verification.wrong else 0
 
 
 def _answer(verified: Verified) -> CheckAnswer:
@@ -61,19 +61,19 @@ def _figures(plan: Plan) -> tuple[str, ...]:
 
 
 def _print(verified: Verified) -> None:
-    claimed, counted, found = verified.plan, verified.recount, verified.wrong
+    claimed, counted, wrong = verified.plan, verified.recount, verified.wrong
     if counted is not None:
         rows = table("", "plan says", "recounted")
         for name in _figures(claimed):
-            said = getattr(claimed.totals, name)
+            claim = getattr(claimed.totals, name)
             title = NAMES.get(name, name.removesuffix("_bytes").replace("_", " "))
-            rows.add_row(title, "" if said is None else f"{said:,}", f"{getattr(counted, name):,}")
+            rows.add_row(title, "" if claim is None else f"{claim:,}", f"{getattr(counted, name):,}")
         rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
         out.print(rows)
-    for line in found[:SHOWN]:
+    for line in wrong[:SHOWN]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
-    if len(found) > SHOWN:
-        out.print(f"... and {len(found) - SHOWN} more")
+    if len(wrong) > SHOWN:
+        out.print(f"... and {len(wrong) - SHOWN} more")
     if counted is None:
         out.print(f"{_groups(len(claimed.groups))}: [red]none recounted: the plan was made for another network[/]")
         return
@@ -85,7 +85,7 @@ def _print(verified: Verified) -> None:
         out.print(f"[yellow]{_groups(unknown[0])} not recounted, without steps (or with too many) or a formula: {unknown[1]:,} B[/]")
     operators = sum(len(group.nodes) for group in claimed.groups)
     holds = "every figure holds" + (" that could be recounted" if unknown[0] else "")
-    verdict = f"[red]{len(found)} {'claim is' if len(found) == 1 else 'claims are'} wrong[/]" if found else f"[green]{holds}[/]"
+    verdict = f"[red]{len(wrong)} {'claim is' if len(wrong) == 1 else 'claims are'} wrong[/]" if wrong else f"[green]{holds}[/]"
     out.print(f"{_groups(len(claimed.groups))}, {operators} operators: {verdict}")
 
 

@@ -21,7 +21,7 @@ from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.programs import CodegenAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import with_values
-from lfopt.app.commands.options import dice
+from lfopt.app.commands.options import generator
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import write_bytes
 from lfopt.app.screen import note, out, progress_line, shown, table
@@ -103,19 +103,19 @@ def codegen(
         check_options(target, threads, element)
     if out_dir and out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
-    found, graph = load_planned(plan)
+    loaded, graph = load_planned(plan)
     note(graph)
-    graph = with_values(graph, plan, dice(seed) if fill else None)
+    graph = with_values(graph, plan, generator(seed) if fill else None)
     if target == "accel" and out_dir:
-        _stream(found, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
+        _stream(loaded, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
         return
     compiler, code = find_compiler(os.environ.get("CC")) if build else (), None
     with progress_line() as report:
         report("printing C", 0.0)
-        source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element, prefix=prefix)
+        source = emit_c(loaded, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element, prefix=prefix)
         if list_schedule:
             report("following its threads", 0.3)
-            wrong = recount_threads(source.schedule, found, graph)
+            wrong = recount_threads(source.schedule, loaded, graph)
             assert not wrong, wrong
         files = write_source(source, out_dir, write_bytes) if out_dir else ()
         if build and out_dir:
@@ -126,14 +126,14 @@ def codegen(
         _print_files(files)
     for line in lines or ():
         out.print(line, markup=False, soft_wrap=True)
-    _print(found, graph, source, code)
+    _print(loaded, graph, source, code)
     listed = tuple(map(FileAnswer.of, files))
     loops = dict(source.loops)
     answer(
         CodegenAnswer(
             source.name,
             source.target,
-            len(found.groups),
+            len(loaded.groups),
             listed,
             source.arena_bytes,
             source.context_bytes,

@@ -15,7 +15,7 @@ from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, ch
 from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.overlap import overlapped
-from lfopt.app.partitions import Judged, judge, read_groups
+from lfopt.app.partitions import PricedPartition, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
 from lfopt.app.screen import note, out, shown, speed
@@ -94,26 +94,26 @@ def cost(
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **given}, "command line")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=out_dir is not None)
     note(graph)
-    found = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), read_groups(groups, Dataflow.of(graph)))
-    plan = None if found.draft is None else overlapped(found.draft.finished(), graph)
+    priced = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), read_groups(groups, Dataflow.of(graph)))
+    plan = None if priced.draft is None else overlapped(priced.draft.finished(), graph)
     report = None if plan is None else simulate(plan, graph)
-    _print(graph.name, found, report, top)
+    _print(graph.name, priced, report, top)
     if plan is not None and out_dir is not None:
         plan = write_files(plan, graph, out_dir)
         out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
-    answer(_answer(found, report))
+    answer(_answer(priced, report))
     if plan is None:
         return 1
     return WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
-def _answer(found: Judged, report: Report | None) -> CostAnswer:
-    groups = tuple(_priced(names, price) for names, price in zip(found.groups, found.prices, strict=True))
-    said = CostAnswer(not found.illegal, found.illegal, groups, found.costs.hardware.assumed)
+def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:
+    groups = tuple(_priced(names, price) for names, price in zip(priced.groups, priced.prices, strict=True))
+    cost_answer = CostAnswer(not priced.illegal, priced.illegal, groups, priced.costs.hardware.assumed)
     if report is None:
-        return said
+        return cost_answer
     return replace(
-        said,
+        cost_answer,
         dram=report.dram,
         dram_bytes=report.dram.total,
         cycles=report.cycles.total,
@@ -129,16 +129,16 @@ def _priced(names: tuple[str, ...], price: Cost | DoesNotFit | None) -> PricedAn
     return PricedAnswer(names, does_not_fit=None if price is None else MisfitAnswer(price.needed, price.available, price.store))
 
 
-def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
-    hardware = found.costs.hardware
-    alone = f", {plural(found.left_out, 'operator')} alone that the file does not name" if found.left_out else ""
-    out.print(f"[bold]{escape(name)}[/]: {plural(len(found.groups), 'group')}{alone}; {memories(hardware)}, scheme {found.costs.scheme}\n")
-    for line in found.illegal[:REASONS]:
+def _print(name: str, priced: PricedPartition, report: Report | None, top: int) -> None:
+    hardware = priced.costs.hardware
+    alone = f", {plural(priced.left_out, 'operator')} alone that the file does not name" if priced.left_out else ""
+    out.print(f"[bold]{escape(name)}[/]: {plural(len(priced.groups), 'group')}{alone}; {memories(hardware)}, scheme {priced.costs.scheme}\n")
+    for line in priced.illegal[:REASONS]:
         out.print(f"[red]not legal[/] {shown(line)}", soft_wrap=True)
-    if rest := found.illegal[REASONS:]:
+    if rest := priced.illegal[REASONS:]:
         out.print(f"... and {plural(len(rest), 'reason')} more")
-    numbered = sorted(enumerate(zip(found.groups, found.prices, strict=True)), key=lambda item: _rank(item[1][1]))
-    known = by_name(found.costs.dataflow.graph)
+    numbered = sorted(enumerate(zip(priced.groups, priced.prices, strict=True)), key=lambda item: _rank(item[1][1]))
+    known = by_name(priced.costs.dataflow.graph)
     rows = [[f"{k} {span(names)}", str(len(names)), *_price(price, hardware.buffer_bytes)] for k, (names, price) in numbered[:top]]
     modules = [scope_of_named(known, names) for _, (names, _) in numbered[:top]]
     out.print(named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules))
@@ -151,7 +151,7 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
             )
             out.print(f"[red]does not fit[/] group {k}, {shown(span(names))}: {why}", soft_wrap=True)
     if report is None:
-        if any(isinstance(price, DoesNotFit) for price in found.prices):
+        if any(isinstance(price, DoesNotFit) for price in priced.prices):
             out.print("[dim]lfopt explain says what overflows, and where to cut[/]")
         return
     least = report.baselines.compulsory_bytes

@@ -21,9 +21,9 @@ from explainers.dataset import (
     SCHEMA,
     Dataset,
     LabelScheme,
-    Order,
+    NetworkSource,
     Shard,
-    Source,
+    ShardRequest,
     costs_of,
     family,
     fingerprint,
@@ -35,8 +35,9 @@ from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
 from lfopt.app.answers.networks import DatasetAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.batch.engine import Workers, needed, processes, values
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text, write_with
-from lfopt.app.pipeline import ZOO, Report, load_network
+from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.screen import err, out, progress_line, spread
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -104,12 +105,12 @@ def dataset(
     pyg = needed("explainers.pyg", "lfopt dataset --format pyg", "learn") if form == "pyg" else None  # torch is optional, and slow to import
     schemes = IN_PAPER if scheme == "both" else (scheme,)
     with progress_line() as report:
-        found = _networks(_sources(models, drawn, whole_zoo=zoo), report)
-        job = _Job(out_dir, groups, seed, tuple(network for network, _ in found), _command(models, groups, drawn, seed, whole_zoo=zoo))
+        candidates = _networks(_sources(models, drawn, whole_zoo=zoo), report)
+        job = _Labelling(out_dir, groups, seed, tuple(network for network, _ in candidates), _command(models, groups, drawn, seed, whole_zoo=zoo))
         job.start()
         for name in schemes:
-            kept = [network for network, gates in found if name != "brr" or not gates]
-            job.run(name, kept, [network.name for network, gates in found if network not in kept], report, workers)
+            kept = [network for network, gates in candidates if name != "brr" or not gates]
+            job.run(name, kept, [network.name for network, gates in candidates if network not in kept], report, workers)
             if pyg:
                 report(f"{name}: graphs for PyTorch Geometric", 1.0)
                 job.export(name, pyg)
@@ -147,7 +148,7 @@ def drawer(costs: GroupCosts) -> Draw:
     return draw
 
 
-def chip(network: Source) -> Hardware:
+def chip(network: NetworkSource) -> Hardware:
     """What groups of a network are labelled for."""
     family, _, seed = network.name.partition("@")
     return CHIPS[int(seed) % len(CHIPS)] if network.sha256 is None and family in cells.NAMES else LABELLED_FOR
@@ -155,27 +156,27 @@ def chip(network: Source) -> Hardware:
 
 def _sources(models: Iterable[str], drawn: int, *, whole_zoo: bool) -> list[str]:
     """Networks by name or path, each once."""
-    found = [ZOO + name for name in names()] if whole_zoo else []
-    found += [f"{ZOO}{name}@{seed}" for seed in range(drawn) for name in cells.NAMES]
+    sources = [ZOO + name for name in names()] if whole_zoo else []
+    sources += [f"{ZOO}{name}@{seed}" for seed in range(drawn) for name in cells.NAMES]
     for model in models:
         folder = Path(model)
         if model.startswith(ZOO) or folder.is_file():
-            found.append(model)
+            sources.append(model)
             continue
         if not folder.is_dir():
             raise InvalidConfig(f"{model}: no such file or folder")
         files = sorted(str(path) for path in folder.glob("*.onnx"))
         if not files:
             raise InvalidConfig(f"{model}: no .onnx file in that folder")
-        found += files
-    if not found:
+        sources += files
+    if not sources:
         raise InvalidConfig("--no-zoo: and no networks; accepted: at least one")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sources))
 
 
-def _networks(sources: Sequence[str], report: Report) -> list[tuple[Source, bool]]:
+def _networks(sources: Sequence[str], report: ReportProgress) -> list[tuple[NetworkSource, bool]]:
     """(network, whether it has squeeze-and-excite gates) per source; files of equal content count once."""
-    found: dict[tuple[str, str | None], tuple[Source, bool]] = {}
+    networks: dict[tuple[str, str | None], tuple[NetworkSource, bool]] = {}
     for k, source in enumerate(sources):
         report(f"reading {source}", k / len(sources))
         in_zoo = source.startswith(ZOO)
@@ -185,23 +186,23 @@ def _networks(sources: Sequence[str], report: Report) -> list[tuple[Source, bool
         if not len(flow):
             raise InvalidConfig(f"{source}: has no operators to fuse")
         where = source if in_zoo else str(Path(source).resolve())
-        found.setdefault((name, digest), (Source(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
-    return list(found.values())
+        networks.setdefault((name, digest), (NetworkSource(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
+    return list(networks.values())
 
 
-def _made(order: Order) -> Shard:
+def _labelled_shard(request: ShardRequest) -> Shard:
     """In a process of its own."""
-    return make(order, dataflow(order.network.source), drawer)
+    return make(request, dataflow(request.network.source), drawer)
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Labelling:
     """A data set that is being made."""
 
     folder: Path
     groups: int
     seed: int
-    networks: tuple[Source, ...]
+    networks: tuple[NetworkSource, ...]
     command: str  # that makes them
 
     @property
@@ -211,8 +212,8 @@ class _Job:
         hardware = {key: getattr(LABELLED_FOR, key) for key in CHIP}
         return {"groups": self.groups, "seed": self.seed, "betas": list(BETAS), "hardware": hardware, "networks": networks}
 
-    def _order(self, network: Source, scheme: LabelScheme, count: int) -> Order:
-        return Order(network, scheme, count, self.seed, chip(network))
+    def _request(self, network: NetworkSource, scheme: LabelScheme, count: int) -> ShardRequest:
+        return ShardRequest(network, scheme, count, self.seed, chip(network))
 
     def start(self) -> None:
         """Make the folder and its manifest. Raises InvalidConfig if it has one of other settings."""
@@ -222,43 +223,43 @@ class _Job:
             return
         before = read_manifest(self.folder).get("settings", {})
         for key, value in self.settings.items():
-            if (there := before.get(key)) != value:
-                shown = f"found {there}, asked for {value}" if isinstance(value, int) else "they are not the same"
+            if (existing := before.get(key)) != value:
+                shown = f"found {existing}, asked for {value}" if isinstance(value, int) else "they are not the same"
                 raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
 
-    def run(self, scheme: LabelScheme, networks: Sequence[Source], left_out: Sequence[str], report: Report, workers: Workers) -> None:
+    def run(self, scheme: LabelScheme, networks: Sequence[NetworkSource], left_out: Sequence[str], report: ReportProgress, workers: Workers) -> None:
         """Make what is not yet there of one scheme, and list all of it in the manifest."""
         counts = quotas([(network.family, network.operators) for network in networks], self.groups)
-        orders = [self._order(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
-        entries = {order.file: entry for order in orders if (entry := self._kept(order))}
-        waiting = sorted((order for order in orders if order.file not in entries), key=lambda order: -order.network.operators)
-        total = sum(order.network.operators for order in orders)
-        made = total - sum(order.network.operators for order in waiting)
+        requests = [self._request(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
+        entries = {request.file: entry for request in requests if (entry := self._kept(request))}
+        waiting = sorted((request for request in requests if request.file not in entries), key=lambda request: -request.network.operators)
+        total = sum(request.network.operators for request in requests)
+        labelled = total - sum(request.network.operators for request in waiting)
 
         def note(*, finished: bool) -> None:
-            listed = [entries[order.file] for order in orders if order.file in entries]
+            listed = [entries[request.file] for request in requests if request.file in entries]
             data = read_manifest(self.folder)
             command = f"{self.command} --scheme {scheme}"
             data["schemes"][scheme] = {"finished": finished, "command": command, "left_out": left_out, "networks": listed}
             self._write(data)
 
-        report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / max(total, 1))
+        report(f"{scheme}: {len(entries)} of {len(requests)} networks", labelled / max(total, 1))
         try:
-            for k, shard in values(_made, waiting, workers):
-                order = waiting[k]
-                self._save(order, shard)
-                entries[order.file] = self._entry(order, shard)
-                made += order.network.operators
-                report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / total)
+            for k, shard in values(_labelled_shard, waiting, workers):
+                request = waiting[k]
+                self._save(request, shard)
+                entries[request.file] = self._entry(request, shard)
+                labelled += request.network.operators
+                report(f"{scheme}: {len(entries)} of {len(requests)} networks", labelled / total)
             note(finished=True)
         except KeyboardInterrupt:
             note(finished=False)
-            err.print(f"{scheme}: {len(entries)} of {len(orders)} networks are finished; the same command goes on from there", highlight=False)
+            err.print(f"{scheme}: {len(entries)} of {len(requests)} networks are finished; the same command goes on from there", highlight=False)
             raise
 
-    def _kept(self, order: Order) -> dict[str, Any] | None:
+    def _kept(self, request: ShardRequest) -> dict[str, Any] | None:
         """The entry of a shard that is there; None if it must be made. Raises InvalidConfig if it was made otherwise."""
-        path = self.folder / order.file
+        path = self.folder / request.file
         if not path.exists():
             return None
         try:
@@ -266,30 +267,30 @@ class _Job:
         except InvalidConfig as error:
             err.print(f"note: {error}; it is made anew", style="yellow", markup=False, soft_wrap=True)
             return None
-        if shard.settings != order.settings:
+        if shard.settings != request.settings:
             raise InvalidConfig(f"{path}: was made with other settings; accepted: the same, or another folder")
-        if outdated(shard, costs_of(dataflow(order.network.source), order.hardware, order.scheme)):
+        if outdated(shard, costs_of(dataflow(request.network.source), request.hardware, request.scheme)):
             raise InvalidConfig(f"{path}: has other labels than the checker gives now; remove it, or take another folder")
-        return self._entry(order, shard)
+        return self._entry(request, shard)
 
-    def _save(self, order: Order, shard: Shard) -> None:
-        path = self.folder / order.file
+    def _save(self, request: ShardRequest, shard: Shard) -> None:
+        path = self.folder / request.file
         path.parent.mkdir(exist_ok=True)
         buffer = io.BytesIO()
         shard.save(buffer)
         write_bytes(path, buffer.getvalue())
 
-    def _entry(self, order: Order, shard: Shard) -> dict[str, Any]:
+    def _entry(self, request: ShardRequest, shard: Shard) -> dict[str, Any]:
         valid = [int((shard.need < beta).sum()) for beta in BETAS]
-        digest = sha256(self.folder / order.file)
+        digest = sha256(self.folder / request.file)
         return {
-            "file": order.file,
+            "file": request.file,
             "shard_sha256": digest,
             "groups": len(shard),
-            "asked": order.groups,
+            "asked": request.groups,
             "samples": len(shard) * len(BETAS),
             "valid": valid,
-            "network": asdict(order.network),
+            "network": asdict(request.network),
         }
 
     def export(self, scheme: LabelScheme, pyg: Any) -> None:
@@ -308,11 +309,11 @@ class _Job:
         return read_manifest(self.folder)["schemes"][scheme]
 
 
-def _print(scheme: str, found: dict[str, Any]) -> None:
+def _print(scheme: str, manifest: dict[str, Any]) -> None:
     """Groups of each network, and the share that is valid at each buffer size."""
     sizes = [str(beta >> 10) for beta in BETAS]
     rows: list[tuple[str, ...]] = []
-    entries = found["networks"]
+    entries = manifest["networks"]
     for entry in entries:
         network, count = entry["network"], entry["groups"]
         shares = [f"{100 * valid / max(count, 1):.0f}" for valid in entry["valid"]]
@@ -322,8 +323,8 @@ def _print(scheme: str, found: dict[str, Any]) -> None:
     rows.append(("total", "", f"{count:,}", f"{samples:,}", *(f"{100 * share:.0f}" for share in valid / max(count, 1))))
     out.print(f"[bold]{scheme}: % of groups that are valid, by KiB of buffer[/]")
     out.print(spread(("network", "family", "groups", "samples", *sizes), rows, stretch=(0, 1), bold={len(entries)}))
-    if found["left_out"]:
-        out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(found['left_out']))}")
+    if manifest["left_out"]:
+        out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(manifest['left_out']))}")
     if short := [f"{entry['network']['name']} {entry['asked'] - entry['groups']}" for entry in entries if entry["groups"] < entry["asked"]]:
         out.print(f"[dim]fewer groups turned up than were asked for:[/] {escape(', '.join(short))}")
     out.print()

@@ -42,18 +42,18 @@ def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) 
     """
     check_top(top)
     one, other = load_planned(before), load_planned(after)
-    found = compare(one, other)
-    _print(found, top, {**by_name(other[1]), **by_name(one[1])})
+    comparison = compare(one, other)
+    _print(comparison, top, {**by_name(other[1]), **by_name(one[1])})
     if html is not None:
-        write_text(path_of(html, "--html"), page_of_both(found, one, other, (before, after)))
+        write_text(path_of(html, "--html"), page_of_both(comparison, one, other, (before, after)))
         out.print(f"[dim]wrote[/] {shown(html)}", soft_wrap=True)
-    answer(_answer(found))
-    return 1 if found.changed else 0
+    answer(_answer(comparison))
+    return 1 if comparison.changed else 0
 
 
-def _answer(found: Comparison) -> DiffAnswer:
-    settings = tuple(SettingAnswer(*setting) for setting in found.settings)
-    return DiffAnswer(settings, _side(found.before), _side(found.after), found.same, tuple(map(_change, found.changed)))
+def _answer(comparison: Comparison) -> DiffAnswer:
+    settings = tuple(SettingAnswer(*setting) for setting in comparison.settings)
+    return DiffAnswer(settings, _side(comparison.before), _side(comparison.after), comparison.same, tuple(map(_change, comparison.changed)))
 
 
 def _side(report: Report) -> SideAnswer:
@@ -67,31 +67,31 @@ def _change(changed: Changed) -> ChangeAnswer:
     return ChangeAnswer(changed.change, changed.nodes, before, after, moved, unfit)
 
 
-def _print(found: Comparison, top: int, known: Mapping[str, Operator]) -> None:
-    name = found.before.model if found.before.model == found.after.model else f"{found.before.model} and {found.after.model}"
-    out.print(f"[bold]{escape(name)}[/]: {plural(found.same, 'group')} alike, {plural(len(found.changed), 'change')}\n")
-    if found.settings:
-        out.print(spread(("asked for", "before", "after"), found.settings, stretch=(0,)))
+def _print(comparison: Comparison, top: int, known: Mapping[str, Operator]) -> None:
+    name = comparison.before.model if comparison.before.model == comparison.after.model else f"{comparison.before.model} and {comparison.after.model}"
+    out.print(f"[bold]{escape(name)}[/]: {plural(comparison.same, 'group')} alike, {plural(len(comparison.changed), 'change')}\n")
+    if comparison.settings:
+        out.print(spread(("asked for", "before", "after"), comparison.settings, stretch=(0,)))
         out.print()
-    out.print(_sums(found))
-    if not found.changed:
+    out.print(_sums(comparison))
+    if not comparison.changed:
         return
     out.print()
-    listed = found.changed[:top]
+    listed = comparison.changed[:top]
     out.print(_changes(listed, known))
-    if rest := len(found.changed) - len(listed):
+    if rest := len(comparison.changed) - len(listed):
         out.print(f"[dim]{plural(rest, 'change')} more: --top[/]")
     out.print()
     for number, changed in enumerate(listed, 1):
         for line in reasons(changed):
             out.print(f"{number}  {shown(line)}", soft_wrap=True)
-    chips = dict.fromkeys(speed(report.hardware) for report in (found.before, found.after))
+    chips = dict.fromkeys(speed(report.hardware) for report in (comparison.before, comparison.after))
     out.print(f"[dim]* model: on {'; '.join(chips)}[/]", soft_wrap=True)
 
 
-def _sums(found: Comparison) -> RenderableType:
+def _sums(comparison: Comparison) -> RenderableType:
     rows = table("", "before", "after", "more", "")
-    for row in sums(found):
+    for row in sums(comparison):
         rows.add_row(*row)
     return rows
 

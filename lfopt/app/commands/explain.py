@@ -34,7 +34,7 @@ DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand
 
 
-class _Asked(NamedTuple):
+class _ExplainQuery(NamedTuple):
     """What is to be explained."""
 
     costs: GroupCosts
@@ -115,43 +115,43 @@ def explain(
     if save is not None:
         check_figure(save)
     if (nodes is None) == (group is None):
-        found = "neither --nodes nor --group" if nodes is None else "both --nodes and --group"
-        raise InvalidConfig(f"lfopt explain: found {found}; accepted: --nodes A..B of a network, or --group N of a plan")
+        given = "neither --nodes nor --group" if nodes is None else "both --nodes and --group"
+        raise InvalidConfig(f"lfopt explain: found {given}; accepted: --nodes A..B of a network, or --group N of a plan")
     if grow and group is None:
         raise InvalidConfig("--grow: found no --group; accepted: with --group N of a plan")
     is_plan = Path(target).is_dir() or target.endswith(".json")
     if group is not None and not is_plan:
         raise InvalidConfig(f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B")
     options = {"hardware": hardware, "buffer": buffer, "element_bytes": element_bytes}
-    asked = (
+    query = (
         _of_plan(Path(target), nodes, group, scheme, **options)
         if is_plan
         else _of_model(load_network(target, parse_shapes(input_shape), rules, weights=False), nodes or "", scheme, **options)
     )
-    found = explained(asked.costs, asked.group, explainers(asked.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
-    grown = growths(asked.costs, asked.groups, tuple(g.mode for g in asked.planned), asked.number) if grow else []
-    cycles = cycles_of(asked.costs, asked.group, time_limit) if objective == "cycles" else None
-    _print(asked, found, top)
+    explanation = explained(query.costs, query.group, explainers(query.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
+    grown = growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number) if grow else []
+    cycles = cycles_of(query.costs, query.group, time_limit) if objective == "cycles" else None
+    _print(query, explanation, top)
     if grow:
-        _print_grown(asked, grown)
+        _print_grown(query, grown)
     if cycles is not None:
         out.print()
         print_cycles(cycles, top)
     if save is not None:
         from lfopt.app.report.blamed import write_figure  # noqa: PLC0415  (it brings matplotlib)
 
-        write_figure(save, found, asked.costs.dataflow, asked.title)
+        write_figure(save, explanation, query.costs.dataflow, query.title)
         out.print(f"[dim]wrote[/] {shown(save)}", soft_wrap=True)
-    answer({**_data(asked, found, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
+    answer({**_data(query, explanation, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
 
 
-def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:
+def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
     note(graph)
     costs = GroupCosts.of(graph, chip(**options), scheme=scheme or "lbdf")
-    return _Asked(costs, _chosen(costs, nodes), graph.name)
+    return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
 
 
-def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any) -> _Asked:
+def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
     plan, graph = load_planned(file)
     if group is not None and not 0 <= group < len(plan.groups):
         raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(plan.groups) - 1}")
@@ -164,9 +164,9 @@ def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | 
         given = replace(given, element_bytes=options["element_bytes"])
     costs = costs_of_plan(plan, graph, given, scheme)
     if group is None:
-        return _Asked(costs, _chosen(costs, nodes or ""), plan.model.name)
+        return _ExplainQuery(costs, _chosen(costs, nodes or ""), plan.model.name)
     masks = masks_of(costs.dataflow, [planned.nodes for planned in plan.groups])
-    return _Asked(costs, masks[group], plan.model.name, masks, plan.groups, group)
+    return _ExplainQuery(costs, masks[group], plan.model.name, masks, plan.groups, group)
 
 
 def _chosen(costs: GroupCosts, nodes: str) -> int:
@@ -176,10 +176,10 @@ def _chosen(costs: GroupCosts, nodes: str) -> int:
     return mask
 
 
-def _data(asked: _Asked, found: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
-    hardware, flow = asked.costs.hardware, asked.costs.dataflow
-    chip_data = {"buffer_bytes": hardware.buffer_bytes, "element_bytes": hardware.element_bytes, "scheme": asked.costs.scheme}
-    data = {"model": asked.model, **chip_data, "group": asked.number if asked.groups else None, **as_data(found, flow)}
+def _data(query: _ExplainQuery, explanation: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
+    hardware, flow = query.costs.hardware, query.costs.dataflow
+    chip_data = {"buffer_bytes": hardware.buffer_bytes, "element_bytes": hardware.element_bytes, "scheme": query.costs.scheme}
+    data = {"model": query.model, **chip_data, "group": query.number if query.groups else None, **as_data(explanation, flow)}
     if grown is not None:
         data["grown"] = [
             {
@@ -201,51 +201,55 @@ def _data(asked: _Asked, found: Explanation, grown: Sequence[Growth] | None) -> 
 # -- the group -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _print(asked: _Asked, found: Explanation, top: int) -> None:
-    flow, hardware = asked.costs.dataflow, asked.costs.hardware
-    names = flow.names(found.group)
+def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
+    flow, hardware = query.costs.dataflow, query.costs.hardware
+    names = flow.names(explanation.group)
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
-    out.print(f"[bold]{escape(asked.title)}[/]: {count}, {shown(span(names))}")
-    out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
-    _print_need(found, hardware.weight_buffer_bytes)
-    if found.need.uses:
+    out.print(f"[bold]{escape(query.title)}[/]: {count}, {shown(span(names))}")
+    out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {query.costs.scheme}\n")
+    _print_need(explanation, hardware.weight_buffer_bytes)
+    if explanation.need.uses:
         out.print()
-        _print_uses(found, top)
-    if found.repair is not None:
+        _print_uses(explanation, top)
+    if explanation.repair is not None:
         out.print()
-        _print_repair(found.repair, found, asked.costs, top)
-    if found.blames:
+        _print_repair(explanation.repair, explanation, query.costs, top)
+    if explanation.blames:
         out.print()
-        _print_blames(found, flow, top)
+        _print_blames(explanation, flow, top)
 
 
-def _print_need(found: Explanation, weight_buffer: int) -> None:
-    need, cost = found.need, found.cost
+def _print_need(explanation: Explanation, weight_buffer: int) -> None:
+    need, cost = explanation.need, explanation.cost
     if need.never:
         out.print(f"[bold red]does not fit[/], whatever the buffer: {escape(need.never)}")
     elif need.fits:
         left = f" ({_share(need.bytes, need.available)}), {-need.over + 1:,} B left"
-        there = f"{need.bytes:,} of {need.available:,} B in mode {need.mode}{left}"
+        sufficient = f"{need.bytes:,} of {need.available:,} B in mode {need.mode}{left}"
         if need.available == UNLIMITED:
-            there = f"{of_buffer(need.bytes, need.available)}, in mode {need.mode}"
-        out.print(f"[bold green]fits[/]: {there}")
+            sufficient = f"{of_buffer(need.bytes, need.available)}, in mode {need.mode}"
+        out.print(f"[bold green]fits[/]: {sufficient}")
     else:
         out.print(f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, {need.over:,} B too many")
     if weight_buffer and not need.never:
         out.print(f"its weights take {of_buffer(need.weights, weight_buffer, 'weight buffer')}")
     if cost is not None:
-        saved = found.alone_bytes - cost.dram_bytes
-        than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone" if found.group & (found.group - 1) else ""
+        saved = explanation.alone_bytes - cost.dram_bytes
+        than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone" if explanation.group & (explanation.group - 1) else ""
         runs = "moves" if need.fits else f"runs all the same, in mode {cost.mode}: moves"
-        more = f"{cost.dram_bytes - found.whole_bytes:,} B more than in one piece" if cost.dram_bytes > found.whole_bytes else ""
+        more = f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece" if cost.dram_bytes > explanation.whole_bytes else ""
         out.print(", ".join(text for text in (f"{runs} {cost.dram_bytes:,} B", more, than) if text))
     if need.enough:
-        there = f", and moves {found.enough_bytes:,} B there" if found.enough_bytes != (cost.dram_bytes if cost else found.whole_bytes) else ""
-        out.print(f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){there}")
+        sufficient = (
+            f", and moves {explanation.enough_bytes:,} B there"
+            if explanation.enough_bytes != (cost.dram_bytes if cost else explanation.whole_bytes)
+            else ""
+        )
+        out.print(f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}")
 
 
-def _print_uses(found: Explanation, top: int) -> None:
-    need = found.need
+def _print_uses(explanation: Explanation, top: int) -> None:
+    need = explanation.need
     shown, rest = need.uses[:top], need.uses[top:]
     rows: list[tuple[str, ...]] = []
     for use in shown:
@@ -269,13 +273,13 @@ def _share(part: int, whole: int) -> str:
 # -- what repairs it -------------------------------------------------------------------------------------------------------------------------
 
 
-def _print_repair(best: Repair, found: Explanation, costs: GroupCosts, top: int) -> None:
+def _print_repair(best: Repair, explanation: Explanation, costs: GroupCosts, top: int) -> None:
     if len(best.groups) == 1:
         out.print(f"[bold]no cut moves fewer bytes[/] than the {best.dram_bytes:,} B of the group as it runs [dim]({_proof(best)})[/]")
         return
     flow, count = costs.dataflow, len(best.groups)
     out.print(f"[bold]cheapest cut: {count} groups, {best.dram_bytes:,} B of DRAM[/] [dim]({_proof(best)})[/]")
-    more, less = best.dram_bytes - best.whole_bytes, found.alone_bytes - best.dram_bytes
+    more, less = best.dram_bytes - best.whole_bytes, explanation.alone_bytes - best.dram_bytes
     out.print(f"as one group {best.whole_bytes:,} B, {more:,} less; as operators alone {less:,} more")
     rows: list[tuple[str, ...]] = []
     for k, group in enumerate(best.groups[: 2 * top]):
@@ -314,20 +318,20 @@ def _movement(stored_by: int, loaded_by: tuple[int, ...], most: int = 4) -> str:
 # -- what explanations say -------------------------------------------------------------------------------------------------------------------
 
 
-def _print_blames(found: Explanation, flow: Dataflow, top: int) -> None:
-    blames, best = found.blames, found.repair
-    cut = divided(found.links, best.groups) if best is not None else [False] * found.links.shape[1]
-    count = found.links.shape[1]
+def _print_blames(explanation: Explanation, flow: Dataflow, top: int) -> None:
+    blames, best = explanation.blames, explanation.repair
+    cut = divided(explanation.links, best.groups) if best is not None else [False] * explanation.links.shape[1]
+    count = explanation.links.shape[1]
     ranks = np.full((len(blames), count), count)
     for rank, blame in zip(ranks, blames, strict=True):
         rank[blame.ranking] = range(len(blame.ranking))
     order = np.lexsort((ranks.sum(0), ranks.min(0))).tolist()  # by the best place that any of them gives a link
     shown = order[:top] + [k for k in order[top:] if cut[k]][:top]
-    prefix = shared_prefix(flow.names(found.group))
-    rows = [(_link(found, flow, k, len(prefix)), "cut" if cut[k] else "", *(_score(blame, k) for blame in blames)) for k in shown]
+    prefix = shared_prefix(flow.names(explanation.group))
+    rows = [(_link(explanation, flow, k, len(prefix)), "cut" if cut[k] else "", *(_score(blame, k) for blame in blames)) for k in shown]
     if count > len(shown):
         rows.append((f"{count - len(shown)} other link{'s' * (count - len(shown) > 1)}", "", *([""] * len(blames))))
-    if best is not None and found.cost is None:
+    if best is not None and explanation.cost is None:
         rows.append(("SPLIT gives, groups", "", *(f"{len(blame.groups)}" if blame.groups else "none" for blame in blames)))
         rows.append(("DRAM bytes", "", *(f"{blame.dram_bytes:,}" if blame.groups else NONE for blame in blames)))
         above = [f"+{100 * (blame.dram_bytes / max(best.dram_bytes, 1) - 1):.2f} %" if blame.groups else NONE for blame in blames]
@@ -335,15 +339,15 @@ def _print_blames(found: Explanation, flow: Dataflow, top: int) -> None:
     where = f"links to blame in {prefix[:-1]}" if prefix else "links to blame"
     out.print(spread((where, "", *(blame.explainer for blame in blames)), rows, bold={k for k, link in enumerate(shown) if cut[link]}))
     out.print("[dim]the higher, the more to blame; cut: the cheapest cut goes through this link[/]")
-    if any(not flow.preds[v] >> u & 1 for u, v in found.links.T[shown].tolist()):
+    if any(not flow.preds[v] >> u & 1 for u, v in explanation.links.T[shown].tolist()):
         out.print("[dim]~: both read the same map from outside[/]")
     if any(blame.explainer == "analytic" for blame in blames):
-        counted = "buffer that a cut there frees" if not found.need.never else "maps and weights that a cut there keeps out of what cannot run"
+        counted = "buffer that a cut there frees" if not explanation.need.never else "maps and weights that a cut there keeps out of what cannot run"
         out.print(f"[dim]analytic: bytes of {counted}[/]")
 
 
-def _link(found: Explanation, flow: Dataflow, k: int, prefix: int) -> str:
-    u, v = found.links[:, k].tolist()
+def _link(explanation: Explanation, flow: Dataflow, k: int, prefix: int) -> str:
+    u, v = explanation.links[:, k].tolist()
     sign = "→" if flow.preds[v] >> u & 1 else "~"
     return f"{flow.operators[u].name[prefix:]} {sign} {flow.operators[v].name[prefix:]}"
 
@@ -356,8 +360,8 @@ def _score(blame: Blame, k: int) -> str:
 # -- its neighbours --------------------------------------------------------------------------------------------------------------------------
 
 
-def _print_grown(asked: _Asked, grown: Sequence[Growth]) -> None:
-    flow = asked.costs.dataflow
+def _print_grown(query: _ExplainQuery, grown: Sequence[Growth]) -> None:
+    flow = query.costs.dataflow
     if not grown:
         out.print("\nno other group touches it")
         return
@@ -366,7 +370,7 @@ def _print_grown(asked: _Asked, grown: Sequence[Growth]) -> None:
     for growth in able:
         cut = growth.cut
         most = next((named(use) for use in cut.largest), "")
-        rows.append((_taken(growth, flow), f"{cut.saves:,}", _over(asked, growth), f"{cut.enough:,}" if cut.enough else NONE, most))
+        rows.append((_taken(growth, flow), f"{cut.saves:,}", _over(query, growth), f"{cut.enough:,}" if cut.enough else NONE, most))
     out.print()
     if rows:
         gains = [k for k, growth in enumerate(able) if growth.cut.verdict == "gain"]
@@ -385,8 +389,8 @@ def _taken(growth: Growth, flow: Dataflow) -> str:
     return f"group {growth.group}: {first}" + (f" +{len(others)}" if others else "")
 
 
-def _over(asked: _Asked, growth: Growth) -> str:
+def _over(query: _ExplainQuery, growth: Growth) -> str:
     verdict, needed = growth.cut.verdict, growth.cut.needed
     if verdict == "overflows":
-        return f"{needed - asked.costs.hardware.buffer_bytes + 1:,}"
+        return f"{needed - query.costs.hardware.buffer_bytes + 1:,}"
     return {"gain": "fits", "no gain": "fits", "alone": "alone", "never": "always"}[verdict]

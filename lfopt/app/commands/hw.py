@@ -56,18 +56,18 @@ def show(chip: str, /) -> None:
         Hardware description (YAML): a file, or an installed one by name.
     """
     path = find_hardware(chip, "chip")
-    hardware, said = load_hardware(path), read_yaml(path)
+    hardware, given = load_hardware(path), read_yaml(path)
     derived = [*figures(hardware)]
     out.print(f"[bold]{shown(hardware.name)}[/]: {shown(path)}", soft_wrap=True)
     if hardware.source:
         out.print(shown(hardware.source))
     out.print("")
     rows = [
-        (field.name, _value(hardware, field), "" if field.name in said else "*", field.meaning)
+        (field.name, _value(hardware, field), "" if field.name in given else "*", field.meaning)
         for field in hardware_fields()
         if field.name not in ("name", "source", "energy")
     ]
-    energy = said.get("energy")
+    energy = given.get("energy")
     inside: Mapping[str, Any] = energy if isinstance(energy, dict) else {}
     rows += [
         (f"energy.{field.name}", _value(hardware.energy, field), "" if field.name in inside else "*", field.meaning) for field in energy_fields()
@@ -78,7 +78,7 @@ def show(chip: str, /) -> None:
     out.print(spread(("what follows", "", ""), [(figure.name, *_printed(figure)) for figure in derived]))
     if hardware.assumed:
         out.print("[dim]nothing is said of the MAC array, the port and the clock: cycles are those of the defaults[/]")
-    answer(ShowAnswer(str(path), hardware, tuple(_given(said)), hardware.assumed, tuple(derived)))
+    answer(ShowAnswer(str(path), hardware, tuple(_given(given)), hardware.assumed, tuple(derived)))
 
 
 @app.command(name="fields")
@@ -90,8 +90,8 @@ def fields_() -> None:
     tables = {"fields": [*hardware_fields()], "energy": [*energy_fields()]}
     rows = [
         (f"{prefix}{field.name}", field.default or "required", f"{field.meaning} ({_unit(field)})")
-        for prefix, found in (("", tables["fields"]), ("energy.", tables["energy"]))
-        for field in found
+        for prefix, group in (("", tables["fields"]), ("energy.", tables["energy"]))
+        for field in group
     ]
     out.print(_folded(("field", "default", "meaning (unit, least)"), rows))
     out.print("[dim]units may be written: 256KiB, 800MHz, 12.8GB/s, 1.3nJ. In full: docs/hardware.md, or --json[/]")
@@ -112,15 +112,15 @@ def check(file: str, /) -> int:
         Hardware description (YAML): a file, or an installed one by name.
     """
     path = find_hardware(file, "file")
-    found = judge(path)
-    answer(ChipCheckAnswer(str(path), not found.problems, found.problems, found.notes, found.hardware))
-    for line in found.problems:
+    judged = judge(path)
+    answer(ChipCheckAnswer(str(path), not judged.problems, judged.problems, judged.notes, judged.hardware))
+    for line in judged.problems:
         out.print(f"[red]problem[/] {shown(line)}", soft_wrap=True)
-    if found.problems:
-        out.print(f"{shown(path)}: {plural(len(found.problems), 'problem')}", soft_wrap=True)
+    if judged.problems:
+        out.print(f"{shown(path)}: {plural(len(judged.problems), 'problem')}", soft_wrap=True)
         return WITH_PROBLEMS
     out.print(f"{shown(path)}: ok", soft_wrap=True)
-    for line in found.notes:
+    for line in judged.notes:
         out.print(f"[yellow]note[/] {shown(line)}", soft_wrap=True)
     return 0
 
@@ -152,21 +152,21 @@ def _answer(text: str, file: Path | None) -> DetectAnswer:
     return DetectAnswer(validate(Hardware, yaml.safe_load(text), "lfopt hw detect"), None if file is None else str(file))
 
 
-def _given(said: Mapping[str, Any]) -> list[str]:
+def _given(fields_given: Mapping[str, Any]) -> list[str]:
     """The fields that a file sets, those of the energy table behind a dot."""
-    energy = said.get("energy")
+    energy = fields_given.get("energy")
     inside = [f"energy.{name}" for name in energy] if isinstance(energy, dict) else []
-    return [name for name in said if name != "energy"] + inside
+    return [name for name in fields_given if name != "energy"] + inside
 
 
 def _folded(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """A table of texts, the last of which goes on in the next line."""
-    made = table(*names)
-    for column in made.columns:
+    grid = table(*names)
+    for column in grid.columns:
         column.justify = "left"
     for row in rows:
-        made.add_row(*map(escape, row))
-    return made
+        grid.add_row(*map(escape, row))
+    return grid
 
 
 def _unit(field: FieldAnswer) -> str:

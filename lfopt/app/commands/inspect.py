@@ -101,7 +101,7 @@ def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
         weights = sum(costs.groups.weight_bytes(1 << i)[0] for i in members)
         largest = max(costs.hardware.dram_bytes(flow.maps[m]) for i in members for m in flow.results[i])
         types = sorted({mapping_of(flow.calls[i]) for i in members}, key=COMPLEXITY.index)
-        mapping = "opaque" if flow.specs[members[0]] is OPAQUE else ", ".join(found.value for found in types)
+        mapping = "opaque" if flow.specs[members[0]] is OPAQUE else ", ".join(mapping_type.value for mapping_type in types)
         rows.add_row(kind, str(len(members)), mapping, f"{sum(macs[i] for i in members) / 1e6:,.1f}", mib(weights), mib(largest))
     out.print(rows)
 
@@ -119,22 +119,22 @@ def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
 
 def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -> None:
     flow = costs.dataflow
-    found = [costs.does_not_fit(1 << i) for i in range(len(flow)) if costs.groups.line_need(1 << i) >= chosen.buffer_bytes]
+    misfits = [costs.does_not_fit(1 << i) for i in range(len(flow)) if costs.groups.line_need(1 << i) >= chosen.buffer_bytes]
     size = format_size(chosen.buffer_bytes)
     opaque = sum(row is OPAQUE for row in flow.specs)
     if opaque:
         out.print(f"{opaque} operators are unknown to lfopt: each runs alone")
-    if not found:
+    if not misfits:
         out.print(f"every operator fits {size} by itself")
         return
-    out.print(f"[bold]{len(found)} operators need {size} or more by themselves[/], so no line-buffer group holds them:")
-    shown = sorted(found, key=lambda f: -f.needed)[: None if everything else SHOWN]
+    out.print(f"[bold]{len(misfits)} operators need {size} or more by themselves[/], so no line-buffer group holds them:")
+    shown = sorted(misfits, key=lambda f: -f.needed)[: None if everything else SHOWN]
     names = [flow.names(misfit.group)[0] for misfit in shown]
     rows = [(name, f"{f.needed:,}", f"{f.needed - f.available + 1:,}", why(f)) for name, f in zip(names, shown, strict=True)]
     modules = [scope_of_named(by_name(flow.graph), [name]) for name in names]
     out.print(named_table(("name", "needs B", "over B", "why"), rows, modules, left=(3,)))
-    if len(found) > len(shown):
-        out.print(f"[dim]... and {len(found) - len(shown)} more (--all-operators)[/]")
+    if len(misfits) > len(shown):
+        out.print(f"[dim]... and {len(misfits) - len(shown)} more (--all-operators)[/]")
 
 
 def why(misfit: DoesNotFit) -> str:

@@ -16,7 +16,8 @@ from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.networks import LayerAccuracy, OutputAccuracy, QuantizeAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import InputShapes
-from lfopt.app.pipeline import Report, load_network
+from lfopt.app.deadline import ReportProgress
+from lfopt.app.pipeline import load_network
 from lfopt.app.quantization.accuracy import Accuracy, OutputNoise, accuracy
 from lfopt.app.quantization.calibration import DEFAULT, PERCENTILE, Method, distributions, ranges
 from lfopt.app.quantization.runtime import QuantizedForm, onnxruntime, quantised, without_identities
@@ -109,11 +110,11 @@ def quantize(
         raise InvalidConfig(f"--measure {measure}: there are {len(given)} samples")
     cut = PERCENTILE if percentile is None else percentile
     with progress_line() as report:
-        found = distributions(runtime, graph, given, model, count=method != "minmax", report=report)
-        made = quantised(runtime, graph, given, ranges(found, method, cut), QuantizedForm(unsigned, per_channel), model)
-        measured = _measured(runtime, graph, made, given[:measure], model, report, each_alone=alone)
-    save(made, out_file)
-    before, counts = _weight_bytes(graph), _report(made, out_file, weight_bytes=_weight_bytes(graph))
+        spreads = distributions(runtime, graph, given, model, count=method != "minmax", report=report)
+        quantized_graph = quantised(runtime, graph, given, ranges(spreads, method, cut), QuantizedForm(unsigned, per_channel), model)
+        measured = _measured(runtime, graph, quantized_graph, given[:measure], model, report, each_alone=alone)
+    save(quantized_graph, out_file)
+    before, counts = _weight_bytes(graph), _report(quantized_graph, out_file, weight_bytes=_weight_bytes(graph))
     if measured is not None:
         _show(measured, len(given[:measure]), worst)
     answer(
@@ -121,7 +122,7 @@ def quantize(
             FileAnswer.of(out_file),
             counts,
             before,
-            _weight_bytes(made),
+            _weight_bytes(quantized_graph),
             calibrated=calibration is not None,
             samples=len(given),
             method=method,
@@ -139,12 +140,14 @@ def quantize(
         out.print("[yellow]--calibration x.npz gives real ones[/]")
 
 
-def _measured(runtime: Any, graph: Graph, made: Graph, samples: Samples, label: str, report: Report, *, each_alone: bool) -> Accuracy | None:
+def _measured(
+    runtime: Any, graph: Graph, quantized_graph: Graph, samples: Samples, label: str, report: ReportProgress, *, each_alone: bool
+) -> Accuracy | None:
     """The accuracy of the quantised network; None without samples."""
     if not samples:
         return None
     try:
-        return accuracy(runtime, graph, made, samples, label, report, each_alone=each_alone)
+        return accuracy(runtime, graph, quantized_graph, samples, label, report, each_alone=each_alone)
     except UnsupportedModel as error:
         raise UnsupportedModel(f"{error}; --measure 0 does without its accuracy") from None
 

@@ -19,7 +19,7 @@ from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAn
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_arrays, read_inputs, with_values, write_arrays
 from lfopt.app.by_shape import completed
-from lfopt.app.commands.options import InputShapes, chip, dice
+from lfopt.app.commands.options import InputShapes, chip, generator
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.roofline import roofline as measure
@@ -100,21 +100,21 @@ def run(
         graph = load_network(model, completed(model, shapes, read_arrays(inputs)), "default")
     note(graph)
     values = _inputs(graph, inputs)
-    graph = with_values(graph, model, dice(seed) if fill else None)
+    graph = with_values(graph, model, generator(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
-        made, found = compile_graph(
+        compiled, was_kept = compile_graph(
             graph, threads=threads, target=target, hardware=chosen, element=element, label=model, report=report, tune=tune, verify=verify
         )
     ready = time.perf_counter()
-    outputs = made.run({graph.label(name): value for name, value in values.items()})
+    outputs = compiled.run({graph.label(name): value for name, value in values.items()})
     done = time.perf_counter()
     if output is not None:
         write_arrays(output, outputs)
-    given = _outputs(made, outputs)
+    given = _outputs(compiled, outputs)
     _print(given)
-    how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
-    out.print(f"[dim]{how}: {shown(made.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
+    how = "found compiled" if was_kept else f"compiled in {ready - start:.1f} s"
+    out.print(f"[dim]{how}: {shown(compiled.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
     measured = None
     if roofline:
         with progress_line() as report:
@@ -122,7 +122,7 @@ def run(
         _print_roofline(measured)
     agreements = _check(graph, values, outputs, element) if check else ()
     wrong = tuple(str(one) for one in agreements if one.wrong)
-    answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, wrong, agreements, measured))
+    answer(RunAnswer(given, was_kept, str(compiled.folder), ready - start, done - ready, check, wrong, agreements, measured))
     return 1 if wrong else 0
 
 
@@ -139,15 +139,15 @@ def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
     return {} if file is None else read_inputs(graph, file)
 
 
-def _outputs(made: Compiled, outputs: dict[str, np.ndarray]) -> tuple[OutputAnswer, ...]:
+def _outputs(compiled: Compiled, outputs: dict[str, np.ndarray]) -> tuple[OutputAnswer, ...]:
     """What came out."""
-    found: list[OutputAnswer] = []
-    for tensor in made.outputs:
+    answers: list[OutputAnswer] = []
+    for tensor in compiled.outputs:
         value = outputs[tensor.name]
         real = value.size and value.dtype.kind in "fiu"
         ends = [float(end) if isfinite(end) else None for end in (value.min(), value.mean(), value.max())] if real else [None, None, None]
-        found.append(OutputAnswer(tensor.name, tensor.dtype, tuple(tensor.shape), *ends))
-    return tuple(found)
+        answers.append(OutputAnswer(tensor.name, tensor.dtype, tuple(tensor.shape), *ends))
+    return tuple(answers)
 
 
 def _print(outputs: tuple[OutputAnswer, ...]) -> None:
@@ -163,22 +163,22 @@ def _print(outputs: tuple[OutputAnswer, ...]) -> None:
     out.print(spread(["output", "type", "shape", "least", "mean", "largest"], rows))
 
 
-def _print_roofline(found: Roofline) -> None:
+def _print_roofline(roofline: Roofline) -> None:
     """A row for each group, and one for all."""
 
     def row(label: str, seconds: float, flops: int, moved: int) -> list[str]:
         speed = flops / max(seconds, 1e-9)
         figures = (1e6 * seconds, flops / 1e6, moved / 1024, flops / max(moved, 1), speed / 1e9)
-        return [label, *(f"{figure:,.1f}" for figure in figures), f"{100 * speed / found.peak_flops:.1f} %"]
+        return [label, *(f"{figure:,.1f}" for figure in figures), f"{100 * speed / roofline.peak_flops:.1f} %"]
 
-    rows = [row(_label(one), one.seconds, one.flops, one.dram_bytes) for one in found.kernels]
-    every = found.kernels
+    rows = [row(_label(one), one.seconds, one.flops, one.dram_bytes) for one in roofline.kernels]
+    every = roofline.kernels
     rows.append(row("all", sum(one.seconds for one in every), sum(one.flops for one in every), sum(one.dram_bytes for one in every)))
-    unit = "OP" if found.integers else "FLOP"
+    unit = "OP" if roofline.integers else "FLOP"
     out.print(spread(["group", "us", f"M{unit}", "KiB", f"{unit}/B", f"G{unit}/s", "of peak"], rows, bold=[len(every)]))
-    if found.images > 1:
-        out.print(f"[dim]figures are of one image of {found.images}[/]")
-    out.print(f"[dim]peak {found.peak_flops / 1e9:.1f} G{unit}/s, measured; {unit}: of multiply-adds; KiB: what the plan moves[/]")
+    if roofline.images > 1:
+        out.print(f"[dim]figures are of one image of {roofline.images}[/]")
+    out.print(f"[dim]peak {roofline.peak_flops / 1e9:.1f} G{unit}/s, measured; {unit}: of multiply-adds; KiB: what the plan moves[/]")
 
 
 def _label(kernel: KernelTime) -> str:

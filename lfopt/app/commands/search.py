@@ -18,7 +18,7 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named
-from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
+from lfopt.app.pipeline import ZOO, JobOutcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
@@ -182,21 +182,21 @@ def search(
     clock = time.perf_counter()
     with progress_line() as report:
         plan, interrupted = write_outcome(outcome, folder, report)
-    told = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
-    figures = simulate(plan, outcome.graph) if told and not outcome.deadline.late("report") else None
+    with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
+    figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
     if figures is not None:
         _print_model(plan, outcome, figures)
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
-    if told and figures is None:
+    if with_figures and figures is None:
         err.print("note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them", style="yellow", soft_wrap=True)
     _say_what_is_missing(outcome, plan)
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
-def _answer(outcome: Outcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool) -> SearchAnswer:
+def _answer(outcome: JobOutcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool) -> SearchAnswer:
     judged = outcome.judged
     methods = (
         MethodAnswer(
@@ -240,7 +240,7 @@ def _share(text: str) -> float:
         raise InvalidConfig(f"--slack: found {text!r}; accepted: a share such as 0.1% or 0.001") from None
 
 
-def _print_model(plan: Plan, outcome: Outcome, report: Report) -> None:
+def _print_model(plan: Plan, outcome: JobOutcome, report: Report) -> None:
     """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy, and how good these are."""
     out.print()
     if SCHEMES[plan.scheme].copies:
@@ -259,7 +259,7 @@ def _print_model(plan: Plan, outcome: Outcome, report: Report) -> None:
         out.print(f"[dim]{outcome.wanted.name}, of groups one after the other: {proven}[/]", soft_wrap=True)
 
 
-def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
+def _say_what_is_missing(outcome: JobOutcome, plan: Plan) -> None:
     """Say what an interrupt or a limit cost."""
     left_out = Counter(group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten)
     for why, count in left_out.items():
@@ -268,8 +268,8 @@ def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
         err.print("note: partition, bytes and proof are all there", style="yellow")
     if outcome.runs[-1].result.interrupted:
         last = outcome.runs[-1]
-        found = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
-        err.print(f"note: {last.name} was interrupted; {found}", style="yellow", soft_wrap=True)
+        what_is_left = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
+        err.print(f"note: {last.name} was interrupted; {what_is_left}", style="yellow", soft_wrap=True)
     elif not outcome.proven and METHODS[outcome.best.result.method].proves:
         err.print(f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
@@ -287,7 +287,7 @@ def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer
     return job if element_bytes is None else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
 
 
-def _print(outcome: Outcome) -> None:
+def _print(outcome: JobOutcome) -> None:
     plan, flow = outcome.plan, outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
     out.print(f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} GMACs")
@@ -298,8 +298,8 @@ def _print(outcome: Outcome) -> None:
     for ran in outcome.runs:
         if ran.guidance != "none":
             split = ran.result.repairs
-            told = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, {split.screened:,} of them unchecked"
-            out.print(f"[dim]{ran.name}: {told}[/]")
+            splits = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, {split.screened:,} of them unchecked"
+            out.print(f"[dim]{ran.name}: {splits}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:
@@ -314,7 +314,7 @@ def _space(plan: Plan) -> str:
     return f"scheme {plan.scheme}{again}, traffic {plan.traffic}, epilogue {'on' if plan.epilogue else 'off'}"
 
 
-def _totals(outcome: Outcome) -> Table:
+def _totals(outcome: JobOutcome) -> Table:
     totals, plan = outcome.plan.totals, outcome.plan
     rows = table("", "DRAM bytes", "MiB", "x bound", "")
     star = "*" if plan.traffic == "tiled" else ""
@@ -328,11 +328,11 @@ def _totals(outcome: Outcome) -> Table:
     add(f"this plan, {outcome.best.name}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
     for ran in outcome.runs:
         if ran is not outcome.best:
-            found = ran.result
-            plans = "budget" in METHODS[found.method].takes  # elsewhere, how many groups were priced says more
-            count = f"{found.plans_evaluated:,} plans" if plans else f"{found.groups_evaluated:,} groups"
-            seed = f", seed {found.seed}" if found.seed is not None else ""
-            add(f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}", found.dram_bytes, count)
+            searched = ran.result
+            plans = "budget" in METHODS[searched.method].takes  # elsewhere, how many groups were priced says more
+            count = f"{searched.plans_evaluated:,} plans" if plans else f"{searched.groups_evaluated:,} groups"
+            seed = f", seed {searched.seed}" if searched.seed is not None else ""
+            add(f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}", searched.dram_bytes, count)
     add("proven lower bound", totals.lower_bound_bytes)
     if totals.without_recompute_bytes and totals.without_recompute_bytes > totals.compulsory_bytes:
         add("nothing twice", totals.without_recompute_bytes)
@@ -340,7 +340,7 @@ def _totals(outcome: Outcome) -> Table:
     return rows
 
 
-def _groups(outcome: Outcome) -> RenderableType:
+def _groups(outcome: JobOutcome) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]

@@ -144,13 +144,13 @@ def _roles(report: Report) -> Table:
     rows = table("what moves", "tensors", "loaded", "stored", "share", "x size")
     whole = max(report.dram.total, 1)
     for role, name in ROLES.items():
-        found = [t for t in report.tensors if t.role == role]
-        if role in SELDOM and not found:
+        moved = [t for t in report.tensors if t.role == role]
+        if role in SELDOM and not moved:
             continue
-        loaded, stored = sum(t.loaded_bytes for t in found), sum(t.stored_bytes for t in found)
-        times = f"{(loaded + stored) / size:.2f}" if (size := sum(t.size_bytes for t in found)) else ""
+        loaded, stored = sum(t.loaded_bytes for t in moved), sum(t.stored_bytes for t in moved)
+        times = f"{(loaded + stored) / size:.2f}" if (size := sum(t.size_bytes for t in moved)) else ""
         share = "" if role == "l2" else f"{100 * (loaded + stored) / whole:.1f} %"  # of DRAM bytes
-        rows.add_row(name, str(len(found)), f"{loaded:,}", f"{stored:,}", share, times)
+        rows.add_row(name, str(len(moved)), f"{loaded:,}", f"{stored:,}", share, times)
     return rows
 
 

@@ -13,9 +13,10 @@ from lfopt.app.answers.fronts import StairAnswer, SweepAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_seconds, chip
 from lfopt.app.config import Rules, Scheme, TrafficName
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import write_text
 from lfopt.app.levels import planned_with_second_level
-from lfopt.app.pipeline import Report, load_network
+from lfopt.app.pipeline import load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
 from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, plain_size, size_option
 from lfopt.app.staircase import draw
@@ -112,7 +113,7 @@ def sweep(
     return INTERRUPTED if interrupted else 0
 
 
-def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> tuple[list[Stair], bool]:
+def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress) -> tuple[list[Stair], bool]:
     """Every step between two sizes, and whether Ctrl-C came before the last; powers of two only, with a note, where there are too many states."""
     low, high = sizes
     stairs: list[Stair] = []
@@ -132,7 +133,7 @@ def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report:
     return stairs[::-1], False
 
 
-def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> tuple[list[Stair], bool]:
+def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: ReportProgress) -> tuple[list[Stair], bool]:
     """The optimum, or the best plan and a bound, at each of these sizes, and whether Ctrl-C came before the last was done."""
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
-from explainers.needs import LabelScheme
+from explainers.scheme_rule import LabelScheme
 from lfopt.app.answers.networks import TrainAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text
-from lfopt.app.pipeline import Report
 from lfopt.app.screen import err, out, progress_line, shown, spread
 from lfopt.ir import InvalidConfig
 
@@ -93,14 +93,14 @@ def train(
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     torch = _torch()
-    settings = torch.Settings(epochs=epochs, patience=patience, seed=seed, threads=threads, device=device)
+    settings = torch.TrainingSettings(epochs=epochs, patience=patience, seed=seed, threads=threads, device=device)
     options = "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
     command = f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples {samples} --seed {seed} --seeds {seeds}"
     files = _Files(out_dir, log, command=f"{command} --threads {threads}", resume=resume)
     for name in get_args(LabelScheme) if everything else (scheme,):
         data = torch.Dataset.read(dataset, name, dataflow)
         with progress_line() as report:
-            job = _Job(torch, data, settings, seeds, files, report)
+            job = _Training(torch, data, settings, seeds, files, report)
             job.predictor(split, families=everything)
             if explainers or everything:
                 job.explainers(samples)
@@ -172,10 +172,10 @@ class _Files:
             write_text(self.log, text.getvalue())
 
 
-class _Job:
+class _Training:
     """What is trained from one scheme of a data set."""
 
-    def __init__(self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: Report) -> None:
+    def __init__(self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: ReportProgress) -> None:
         self.torch, self.data, self.settings, self.seeds, self.files, self.report = torch, data, settings, seeds, files, report
         self.material: Any = None
         self.lines: list[Any] = []  # to print when the progress line is gone
@@ -184,7 +184,7 @@ class _Job:
         """Train the predictor and write it; with `families`, its card says what one that is trained by family does."""
         if families:  # both trainings learn from the same
             self.material = import_module("explainers.fit").prepared(self.data, self.settings, self.report)
-        made = self._trained(split, self.seeds)
+        trained = self._trained(split, self.seeds)
         others: dict[str, Any] = {}
         if families:
             try:
@@ -193,14 +193,16 @@ class _Job:
             except InvalidConfig as error:  # a data set without those families
                 err.print(f"note: {error}", style="yellow", markup=False)
         name = self.data.scheme
-        self.files.write(name, made.weights, {**made.card, **others})
+        self.files.write(name, trained.weights, {**trained.card, **others})
         rows: list[tuple[str, ...]] = []
-        for label, metrics in [(f"{split} split", made.card["metrics"])] + [("unseen families", found["metrics"]) for found in others.values()]:
+        for label, metrics in [(f"{split} split", trained.card["metrics"])] + [("unseen families", other["metrics"]) for other in others.values()]:
             for what, key in (("network", "test"), ("rule", "test_rule")):
-                found = {**metrics[key], "near": metrics[key]["near"]["accuracy"]}
+                figures = {**metrics[key], "near": metrics[key]["near"]["accuracy"]}
                 keys = ("accuracy", "near", "f1", "auroc", "ece", "valid_called_invalid")
-                rows.append((f"{label}, {what}", f"{found['samples']:,}", *("-" if found[key] is None else f"{found[key]:.4f}" for key in keys)))
-        took = f"[dim]{made.card['epochs']} epochs, {made.card['seconds']:.0f} s; wrote[/] {shown(self.files.folder / name)}.safetensors\n"
+                rows.append(
+                    (f"{label}, {what}", f"{figures['samples']:,}", *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys))
+                )
+        took = f"[dim]{trained.card['epochs']} epochs, {trained.card['seconds']:.0f} s; wrote[/] {shown(self.files.folder / name)}.safetensors\n"
         self.lines += [spread((name, *COLUMNS), rows), took]
 
     def _trained(self, split: Literal["random", "family"], seeds: int) -> Any:
@@ -213,11 +215,11 @@ class _Job:
         """Train PGExplainer and RG-Explainer for the predictor that was written."""
         name = self.data.scheme
         path = self.files.folder / f"{name}.safetensors"
-        found = self.torch.train_explainers(self.data, self.torch.Predictor.load(path), self.settings, samples, self.report)
-        for what, made in found.items():
-            self.files.write(f"{name}_{what}", made.weights, {**made.card, "predictor_sha256": sha256(path)})
+        trained = self.torch.train_explainers(self.data, self.torch.Predictor.load(path), self.settings, samples, self.report)
+        for what, network in trained.items():
+            self.files.write(f"{name}_{what}", network.weights, {**network.card, "predictor_sha256": sha256(path)})
         keys = ("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity")
-        measured = {what: made.card["metrics"] for what, made in found.items()}
+        measured = {what: network.card["metrics"] for what, network in trained.items()}
         beside = [(what.replace("_", " "), measured["pg"][what]) for what in ("random_links", "analytic")]
         rows = [(label, *("-" if figures[key] is None else f"{figures[key]:.4f}" for key in keys)) for label, figures in [*measured.items(), *beside]]
         self.lines += [spread((f"{name}: explainer", "fidelity+", "fidelity-", "unfaithfulness", "sparsity"), rows), ""]

@@ -26,14 +26,14 @@ def list_() -> None:
 
     Example: lfopt zoo list
     """
-    found = tuple(map(_network, zoo.names()))
+    networks = tuple(map(_network, zoo.names()))
     rows = table("network", "input", "ops", "M weights", "GMACs", "arXiv")
-    for one in found:
+    for one in networks:
         shape = "x".join(str(d) for d in one.input[1:])
         paper = one.source.partition("arXiv:")[2] or "-"
         rows.add_row(one.name, shape, str(one.operators), f"{one.weights / 1e6:.2f}", f"{one.macs / 1e9:.3f}", paper)
     out.print(rows)
-    answer(ZooAnswer(found))
+    answer(ZooAnswer(networks))
 
 
 def _network(name: str) -> NetworkAnswer:

@@ -25,7 +25,7 @@ from lfopt.app.compiled import CPU, Target, check_options, chip_of, compile_grap
 from lfopt.app.pipeline import load_network
 from lfopt.app.pytorch import EagerFallback
 from lfopt.app.pytorch.export import BOUND, captured, check_installed
-from lfopt.app.pytorch.program import Program, Weights
+from lfopt.app.pytorch.program import CapturedWeights, Program
 from lfopt.app.pytorch.tensors import type_of
 from lfopt.ir import Hardware, InvalidConfig, LfoptError, UnsupportedModel
 from lfopt.ir.names import one_line
@@ -49,17 +49,17 @@ class Options:
         """What is given; threads are PyTorch's where they are not. Raises InvalidConfig."""
         if unknown := [name for name in given if name not in cls.__dataclass_fields__]:
             raise InvalidConfig(f"options: found {unknown[0]!r}; accepted: {', '.join(cls.__dataclass_fields__)}")
-        found = cls(**{"threads": torch.get_num_threads(), **given, "hardware": chip_of(given.get("hardware", CPU))})
-        check_options(found.target, found.threads, found.element)
-        return found
+        options = cls(**{"threads": torch.get_num_threads(), **given, "hardware": chip_of(given.get("hardware", CPU))})
+        check_options(options.target, options.threads, options.element)
+        return options
 
     def compiled(self, proto: ModelProto) -> Compiled:
         """An ONNX model, compiled or found compiled. Raises as `lfopt.compile`."""
         graph = load_network(proto, None, "default")
-        made, _ = compile_graph(
+        compiled, _ = compile_graph(
             graph, threads=self.threads, target=self.target, hardware=self.hardware, element=self.element, label=LABEL, tune=self.tune
         )
-        return made
+        return compiled
 
 
 def backend(
@@ -97,7 +97,7 @@ class Region:
         self._constant = tuple(_is_weight(node) for node in inputs)  # of each input: whether it becomes a constant
         self._own = [*module.parameters(), *module.buffers()]
         self._programs: dict[object, Program] = {}
-        self._made, self._eager, self._lock = 0, False, Lock()
+        self._programs_compiled, self._eager, self._lock = 0, False, Lock()
 
     def __call__(self, *args: Any) -> Any:
         """The graph's outputs."""
@@ -112,25 +112,25 @@ class Region:
             id(arg) if constant else arg.shape if isinstance(arg, Tensor) else arg for arg, constant in zip(args, self._constant, strict=True)
         )
         held = [*(arg for arg, constant in zip(args, self._constant, strict=True) if constant), *self._own]
-        found = self._programs.get(key)
-        if found is not None and found.weights.unchanged(held):
-            return found
+        program = self._programs.get(key)
+        if program is not None and program.weights.unchanged(held):
+            return program
         with self._lock:
-            found = self._programs.get(key)
-            if found is not None and found.weights.unchanged(held):
-                return found
+            program = self._programs.get(key)
+            if program is not None and program.weights.unchanged(held):
+                return program
             try:
-                if self._made == PROGRAMS:
+                if self._programs_compiled == PROGRAMS:
                     raise UnsupportedModel(f"it was compiled {PROGRAMS} times, for other shapes, numbers or weights")
-                self._made += 1
-                self._programs[key] = self._compiled(args, Weights(held))
+                self._programs_compiled += 1
+                self._programs[key] = self._compiled(args, CapturedWeights(held))
             except LfoptError as error:
                 self._eager = True
                 say(one_line(str(error).removeprefix(f"{LABEL}: ")))
                 return None
             return self._programs[key]
 
-    def _compiled(self, args: Sequence[Any], weights: Weights) -> Program:
+    def _compiled(self, args: Sequence[Any], weights: CapturedWeights) -> Program:
         constants = {k: arg for k, (arg, constant) in enumerate(zip(args, self._constant, strict=True)) if constant or not isinstance(arg, Tensor)}
         with torch.inference_mode(mode=False), torch.no_grad():
             module = with_constants(self.module, constants)
@@ -173,7 +173,7 @@ def _unfit(module: fx.GraphModule, examples: Sequence[Any]) -> str | None:
         return "found an output that is no tensor; accepted: tensors"
     if any(value.requires_grad for value in results):
         return "found an output that needs gradients; accepted: forward passes alone, under torch.no_grad() or torch.inference_mode()"
-    given, made = ({StorageWeakRef(value.untyped_storage()) for value in of if isinstance(value, Tensor)} for of in (inputs, results))
-    if len(given | made) < len(given) + len(results):
+    given, written = ({StorageWeakRef(value.untyped_storage()) for value in of if isinstance(value, Tensor)} for of in (inputs, results))
+    if len(given | written) < len(given) + len(results):
         return "found an output that shares memory with an input or another output; accepted: outputs of their own"
     return None

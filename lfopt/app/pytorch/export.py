@@ -57,11 +57,11 @@ def to_onnx(model: object, input_shapes: InputShapes | None = None) -> ModelProt
         raise InvalidConfig(f"model: found {type(model).__name__}; accepted: a torch.nn.Module or a torch.export.ExportedProgram")
     label, known = type(model).__name__, list(signature(model.forward).parameters)
     if not isinstance(input_shapes, Mapping) or not input_shapes or not input_shapes.keys() <= set(known):
-        found = ", ".join(map(repr, input_shapes)) if isinstance(input_shapes, Mapping) and input_shapes else "no shapes"
+        given = ", ".join(map(repr, input_shapes)) if isinstance(input_shapes, Mapping) and input_shapes else "no shapes"
         accepted = (
             f"shapes of float32 inputs of forward ({', '.join(known)}), or for inputs of other types torch.export.export({label.lower()}, example)"
         )
-        raise InvalidConfig(one_line(f"{label}: input_shapes: found {found}; accepted: {accepted}"))
+        raise InvalidConfig(one_line(f"{label}: input_shapes: found {given}; accepted: {accepted}"))
     examples = {name: torch.zeros(*((shape,) if isinstance(shape, int) else shape)) for name, shape in input_shapes.items()}
     return exported(captured(model, (), examples, label), label).proto
 
@@ -82,8 +82,8 @@ def exported(program: ExportedProgram, label: str) -> Exported:
     for what, spec in (*(("input", spec) for spec in ends.input_specs), *(("output", spec) for spec in ends.output_specs)):
         if isinstance(spec.arg, TensorArgument) or (isinstance(spec.arg, ConstantArgument) and (what == "input" or spec.arg.value is None)):
             continue
-        found = repr(spec.arg.value) if isinstance(spec.arg, ConstantArgument) else type(spec.arg).__name__
-        raise UnsupportedModel(one_line(f"{label}: {what}: found {found}; accepted: tensors{' and None' if what == 'output' else ''}"))
+        export = repr(spec.arg.value) if isinstance(spec.arg, ConstantArgument) else type(spec.arg).__name__
+        raise UnsupportedModel(one_line(f"{label}: {what}: found {export}; accepted: tensors{' and None' if what == 'output' else ''}"))
     program, proto = _translated(program, label)
     proto.graph.name = label
     ends = program.graph_signature
@@ -96,7 +96,7 @@ def exported(program: ExportedProgram, label: str) -> Exported:
     tensors = [arg.name for arg in results if isinstance(arg, TensorArgument)]
     names = [value.name for value in proto.graph.output]
     left = iter(names)
-    found = Exported(
+    export = Exported(
         proto,
         {value.name: types[name] for value, name in zip(proto.graph.input, given, strict=True)},
         tuple(next(left) if isinstance(arg, TensorArgument) else None for arg in results),
@@ -105,7 +105,7 @@ def exported(program: ExportedProgram, label: str) -> Exported:
     once = {value.name: value for value in proto.graph.output}  # a module may give the same tensor twice, an ONNX model may not
     del proto.graph.output[:]
     proto.graph.output.extend(once.values())
-    return found
+    return export
 
 
 @contextmanager
@@ -129,16 +129,16 @@ def _translated(program: ExportedProgram, label: str) -> tuple[ExportedProgram, 
         with _quietly():
             if any(node.target in FAST_PATHS for node in program.graph.nodes):
                 program = program.run_decompositions(FAST_PATHS)
-            made = torch.onnx.export(program, verbose=False)
-            assert made is not None and made.exported_program is not None, "what dynamo=True gives"
-            return made.exported_program, made.model_proto
+            torch_program = torch.onnx.export(program, verbose=False)
+            assert torch_program is not None and torch_program.exported_program is not None, "what dynamo=True gives"
+            return torch_program.exported_program, torch_program.model_proto
     except Exception as error:  # torch.onnx has no one kind for operators that it does not know
         raise UnsupportedModel(f"{label}: torch.onnx: {reason(error)}") from error
 
 
 def _name_of(program: ExportedProgram) -> str:
     """The class of the module that a program was made from, as its nodes have it; else what it is."""
-    stack = next((found for node in program.graph.nodes if (found := node.meta.get("nn_module_stack"))), {})
+    stack = next((modules for node in program.graph.nodes if (modules := node.meta.get("nn_module_stack"))), {})
     _, kind = next(iter(stack.values()), ("", "program"))
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2]
 
@@ -146,7 +146,7 @@ def _name_of(program: ExportedProgram) -> str:
 def reason(error: BaseException) -> str:
     """What an exporter says, in one line: the operator that it does not know, else the first cause."""
     causes = [*_causes(error)]
-    unknown = next((found[1] for cause in causes if (found := OPERATOR.search(str(cause)))), None)
+    unknown = next((match[1] for cause in causes if (match := OPERATOR.search(str(cause)))), None)
     return f"no translation of operator {unknown}" if unknown else one_line(str(causes[-1]).strip().partition("\n\n")[0] or type(causes[-1]).__name__)
 
 

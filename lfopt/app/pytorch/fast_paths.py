@@ -61,8 +61,8 @@ def encoder_layer(
 
     def attention(x: Tensor) -> Tensor:
         q, k, v = _heads(x, qkv_weight, qkv_bias, num_heads)
-        found = scaled_dot_product_attention(q, k, v, attn_mask=_attended(mask, mask_type))
-        return linear(found.transpose(1, 2).flatten(-2), proj_weight, proj_bias)
+        heads = scaled_dot_product_attention(q, k, v, attn_mask=_attended(mask, mask_type))
+        return linear(heads.transpose(1, 2).flatten(-2), proj_weight, proj_bias)
 
     def feed_forward(x: Tensor) -> Tensor:
         wide = linear(x, ffn_weight_1, ffn_bias_1)
@@ -94,13 +94,13 @@ def self_attention(
     q, k, v = _heads(query, qkv_weight, qkv_bias, num_head)
     seen = _attended(mask, mask_type)
     if not need_weights:
-        found, weights = scaled_dot_product_attention(q, k, v, attn_mask=seen), query.new_empty(0)
+        heads, weights = scaled_dot_product_attention(q, k, v, attn_mask=seen), query.new_empty(0)
     else:
         scores = (q @ k.transpose(-1, -2)) * (embed_dim // num_head) ** -0.5
         weights = (scores if seen is None else scores.masked_fill(seen.logical_not(), float("-inf"))).softmax(-1)
-        found = weights @ v
+        heads = weights @ v
         weights = weights.mean(1) if average_attn_weights else weights
-    return linear(found.transpose(1, 2).flatten(-2), proj_weight, proj_bias), weights
+    return linear(heads.transpose(1, 2).flatten(-2), proj_weight, proj_bias), weights
 
 
 FAST_PATHS: dict[Any, Callable[..., Any]] = {

@@ -16,7 +16,7 @@ from codegen.arrays import Inputs
 from codegen.runtime import Compiled
 from lfopt.app.pytorch import CompiledModule
 from lfopt.app.pytorch.export import captured, check_installed
-from lfopt.app.pytorch.program import Program, Weights
+from lfopt.app.pytorch.program import CapturedWeights, Program
 from lfopt.app.pytorch.tensors import as_array, type_of
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import one_line, plural
@@ -42,10 +42,10 @@ class CompiledByCall(CompiledModule):
         leaves, form = pytree.tree_flatten((args, kwargs))
         tensors = [_taken(leaf) for leaf in leaves if isinstance(leaf, Tensor | np.ndarray | np.generic)]
         program, results = self._program(leaves, tensors, form)
-        found = program(tensors)
+        values = program(tensors)
         if tensors and not any(isinstance(leaf, Tensor) for leaf in leaves):
-            found = [None if value is None else as_array(value) for value in found]
-        return pytree.tree_unflatten(found, results)
+            values = [None if value is None else as_array(value) for value in values]
+        return pytree.tree_unflatten(values, results)
 
     def run(self, inputs: Inputs) -> Any:
         """As a call."""
@@ -57,22 +57,22 @@ class CompiledByCall(CompiledModule):
         others = tuple(None if isinstance(leaf, Tensor | np.ndarray | np.generic) else (type(leaf), leaf) for leaf in leaves)
         key = (repr(form), others, tuple((tensor.dtype, tensor.shape) for tensor in tensors), self.module.training)
         try:
-            found = self._programs.get(key)
+            entry = self._programs.get(key)
         except TypeError:
             odd = next(type(leaf).__name__ for leaf in leaves if not getattr(leaf, "__hash__", None))
             raise InvalidConfig(
                 f"{self.name}: found an argument of type {odd}; accepted: tensors, arrays, numbers, texts, None, and lists of them"
             ) from None
         held = [*self.module.parameters(), *self.module.buffers()]
-        if found is not None and found[0].weights.unchanged(held):
-            return found
+        if entry is not None and entry[0].weights.unchanged(held):
+            return entry
         with self._lock:
-            found = self._programs.get(key)
-            if found is None or not found[0].weights.unchanged(held):
-                found = self._programs[key] = self._compiled(leaves, form, Weights(held))
-            return found
+            entry = self._programs.get(key)
+            if entry is None or not entry[0].weights.unchanged(held):
+                entry = self._programs[key] = self._compiled(leaves, form, CapturedWeights(held))
+            return entry
 
-    def _compiled(self, leaves: list[Any], form: pytree.TreeSpec, weights: Weights) -> tuple[Program, pytree.TreeSpec]:
+    def _compiled(self, leaves: list[Any], form: pytree.TreeSpec, weights: CapturedWeights) -> tuple[Program, pytree.TreeSpec]:
         examples = [_example(leaf) if isinstance(leaf, Tensor | np.ndarray | np.generic) else leaf for leaf in leaves]
         args, kwargs = pytree.tree_unflatten(examples, form)
         program = captured(self.module, args, kwargs, self.name)
@@ -81,7 +81,7 @@ class CompiledByCall(CompiledModule):
         return Program.of(program, weights, self.name, self._make), results
 
     def __repr__(self) -> str:
-        last = f"; the last: {next(reversed(self._programs.values()))[0].made!r}" if self._programs else ""
+        last = f"; the last: {next(reversed(self._programs.values()))[0].compiled!r}" if self._programs else ""
         return one_line(f"CompiledByCall({self.name}: {plural(len(self._programs), 'program')}{last})")
 
 
@@ -96,8 +96,8 @@ def _taken(leaf: Tensor | np.ndarray | np.generic) -> Tensor:
 
 def _example(leaf: Tensor | np.ndarray | np.generic) -> Tensor:
     """A tensor of the same type and shape: programs are made for these alone, not for strides and values."""
-    taken = _taken(leaf)
-    return torch.zeros(taken.shape, dtype=taken.dtype)
+    value = _taken(leaf)
+    return torch.zeros(value.shape, dtype=value.dtype)
 
 
 def by_call(model: object, make: Callable[[ModelProto], Compiled]) -> CompiledByCall | None:

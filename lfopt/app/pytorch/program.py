@@ -18,7 +18,7 @@ from lfopt.ir import UnsupportedModel
 UNCOUNTED = -1  # version of a tensor that was made in inference mode: PyTorch does not count what is written into it
 
 
-class Weights:
+class CapturedWeights:
     """Tensors that became constants, and how they were then. What is written through `.data` or NumPy is not noticed, nor is it by autograd."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
@@ -40,27 +40,27 @@ def _version(tensor: Tensor) -> int:
 class Program:
     """Generated code for one program; its weights as they were."""
 
-    made: Compiled
-    weights: Weights
+    compiled: Compiled
+    weights: CapturedWeights
     order: tuple[int, ...]  # for each input of the code, which of the call's tensors it is
     results: tuple[str | None, ...]  # outputs by name
 
     @classmethod
-    def of(cls, program: ExportedProgram, weights: Weights, label: str, make: Callable[[ModelProto], Compiled]) -> Program:
+    def of(cls, program: ExportedProgram, weights: CapturedWeights, label: str, make: Callable[[ModelProto], Compiled]) -> Program:
         """A program, compiled. Raises UnsupportedModel where ONNX has its ends in other types, and whatever `make` raises."""
-        found = exported(program, label)
-        made = make(found.proto)
-        for what, tensors, wanted in (("input", made.inputs, found.inputs), ("output", made.outputs, found.types)):
+        export = exported(program, label)
+        compiled = make(export.proto)
+        for what, tensors, wanted in (("input", compiled.inputs, export.inputs), ("output", compiled.outputs, export.types)):
             for tensor in tensors:
                 if wanted[tensor.name] != (has := f"{tensor.dtype} {list(tensor.shape)}"):
                     raise UnsupportedModel(
                         f"{label}: {what} {tensor.name!r}: found {wanted[tensor.name]}, which ONNX has as {has}; accepted: the same"
                     )
-        places = {name: k for k, name in enumerate(found.inputs)}
-        return cls(made, weights, tuple(places[tensor.name] for tensor in made.inputs), found.outputs)
+        places = {name: k for k, name in enumerate(export.inputs)}
+        return cls(compiled, weights, tuple(places[tensor.name] for tensor in compiled.inputs), export.outputs)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor | None]:
         """Results, flat, for the tensors of a call. Raises as `Compiled.run`."""
-        outputs = self.made.run([as_array(tensors[k]) for k in self.order])
-        found = {name: as_tensor(value) for name, value in outputs.items()}
-        return [None if name is None else found[name] for name in self.results]
+        outputs = self.compiled.run([as_array(tensors[k]) for k in self.order])
+        by_name = {name: as_tensor(value) for name, value in outputs.items()}
+        return [None if name is None else by_name[name] for name in self.results]

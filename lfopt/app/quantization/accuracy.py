@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lfopt.app.arrays import real
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.quantization.alone import alone
 from lfopt.app.quantization.layers import Beside, LayerNoise, Ratio
 from lfopt.app.quantization.runtime import Maps
@@ -44,13 +44,13 @@ class OutputNoise:
     rows: int = 0  # of classes; 0 where the rank says that there are none
     same_class: int = 0  # rows whose greatest element is where it is in floats
 
-    def add(self, exact: np.ndarray, found: np.ndarray) -> None:
+    def add(self, exact: np.ndarray, rounded: np.ndarray) -> None:
         """One sample's."""
-        self.ratio.add(exact, found)
-        self.largest_error = max(self.largest_error, float(np.abs(found.astype(np.float64) - exact).max(initial=0.0)))
+        self.ratio.add(exact, rounded)
+        self.largest_error = max(self.largest_error, float(np.abs(rounded.astype(np.float64) - exact).max(initial=0.0)))
         self.least, self.greatest = min(self.least, float(exact.min(initial=inf))), max(self.greatest, float(exact.max(initial=-inf)))
         if exact.ndim in CLASS_RANKS and exact.shape[-1] > 1:
-            same = exact.argmax(axis=-1) == found.argmax(axis=-1)
+            same = exact.argmax(axis=-1) == rounded.argmax(axis=-1)
             self.rows += same.size
             self.same_class += int(same.sum())
 
@@ -74,30 +74,34 @@ class Accuracy:
         return sorted(self.layers, key=lambda layer: (inf if layer.alone is None else layer.alone, layer.own.by_channel, layer.own.decibels))
 
 
-def accuracy(runtime: Any, floats: Graph, made: Graph, samples: Samples, label: str, report: Report, *, each_alone: bool = False) -> Accuracy:
-    """Of `made`, what was quantised of `floats`, over samples; `each_alone`: also of the outputs for each layer, on the first sample.
+def accuracy(
+    runtime: Any, floats: Graph, quantized_graph: Graph, samples: Samples, label: str, report: ReportProgress, *, each_alone: bool = False
+) -> Accuracy:
+    """Of `quantized_graph`, made of `floats`, over samples; `each_alone`: also of the outputs for each layer, on the first sample.
 
     Raises UnsupportedModel where either network cannot be computed.
     """
-    beside = Beside(floats, made)
+    beside = Beside(floats, quantized_graph)
     maps = Maps(runtime, beside.graph, beside.wanted, label)
     outputs = [OutputNoise(floats.label(name)) for name in floats.outputs]
     for k, sample in enumerate(samples):
         report("accuracy", k / len(samples))
         exact = maps(sample)
         beside.add_own(exact)
-        found = reference(made, _stored(made, sample), adjust=lambda call, _, results, exact=exact: beside.add_all(call, results, exact))
+        integers = reference(
+            quantized_graph, _stored(quantized_graph, sample), adjust=lambda call, _, results, exact=exact: beside.add_all(call, results, exact)
+        )
         for output, name in zip(outputs, floats.outputs, strict=True):
-            output.add(exact[name], real(made.tensors[name], found[name]))
+            output.add(exact[name], real(quantized_graph.tensors[name], integers[name]))
     if each_alone:
         for name, decibels in alone(runtime, floats, beside, samples[0], label, report).items():
             beside.layers[name].alone = decibels
     return Accuracy(tuple(beside.layers.values()), tuple(outputs), tuple(beside.unmatched))
 
 
-def _stored(made: Graph, sample: Sample) -> dict[str, np.ndarray]:
+def _stored(quantized_graph: Graph, sample: Sample) -> dict[str, np.ndarray]:
     """A sample as the quantised network reads it."""
-    tensors = {name: made.tensors[name] for name in made.inputs}
+    tensors = {name: quantized_graph.tensors[name] for name in quantized_graph.inputs}
     return {
         name: sample[name] if tensor.quantization is None else quantized(sample[name], tensor.quantization, tensor.dtype)
         for name, tensor in tensors.items()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.quantization.layers import Beside, Ratio
 from lfopt.app.quantization.runtime import Maps
 from lfopt.app.quantization.samples import Sample
@@ -21,19 +21,19 @@ from lfopt.ir import Graph, Operator, Tensor
 NONE = -1  # no layer is rounded
 
 
-def alone(runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: Report) -> dict[str, float]:
+def alone(runtime: Any, floats: Graph, beside: Beside, sample: Sample, label: str, report: ReportProgress) -> dict[str, float]:
     """Decibels of the output that has least, by map of the layer that alone is quantised, on one sample. Raises UnsupportedModel."""
     switched = _Switched(floats, beside)
     maps = Maps(runtime, switched.graph, switched.graph.outputs, label)
     exact = maps({**sample, switched.which: np.array(NONE)})
-    found: dict[str, float] = {}
+    decibels: dict[str, float] = {}
     for k, name in enumerate(beside.layers):
         report("layers alone", k / len(beside.layers))
-        made, ratios = maps({**sample, switched.which: np.array(k)}), [Ratio() for _ in exact]
+        outputs, ratios = maps({**sample, switched.which: np.array(k)}), [Ratio() for _ in exact]
         for ratio, output in zip(ratios, exact, strict=True):
-            ratio.add(exact[output], made[output])
-        found[name] = min(ratio.decibels for ratio in ratios)
-    return found
+            ratio.add(exact[output], outputs[output])
+        decibels[name] = min(ratio.decibels for ratio in ratios)
+    return decibels
 
 
 class _Switched:
@@ -47,11 +47,11 @@ class _Switched:
         self.read: dict[str, str] = {}  # what readers of a map in floats read in its place
         layers = {beside.float_of[name]: name for name in beside.layers}
         twins = {name: operator for operator in beside.twin_operators for name in operator.outputs if name}
-        operators = [made for name in floats.inputs if name in layers for made in self._switch(layers[name])]
+        operators = [switched for name in floats.inputs if name in layers for switched in self._switch(layers[name])]
         emitted = set[str]()
         for operator in floats.operators:
             operators.append(replace(operator, inputs=tuple(self.read.get(name, name) for name in operator.inputs)))
-            for name in (layers[made] for made in operator.outputs if made in layers):
+            for name in (layers[switched] for switched in operator.outputs if switched in layers):
                 twin = twins.get(beside.twins.get(name, ""))
                 if twin is not None and twin.name not in emitted:
                     emitted.add(twin.name)
@@ -70,7 +70,7 @@ class _Switched:
 
     def _switch(self, name: str) -> Iterator[Operator]:
         """Q, DQ and the choice between what they make and the map in floats; `name`: of the map in the quantised network."""
-        tensor, floats = self.beside.made.tensors[name], self.beside.float_of[name]
+        tensor, floats = self.beside.quantized_graph.tensors[name], self.beside.float_of[name]
         assert tensor.quantization is not None
         scale, zero = (
             self._constant(name, np.array(tensor.quantization.scale[0], np.float32)),
@@ -86,9 +86,9 @@ class _Switched:
         self.read[floats] = chosen
 
     def _constant(self, name: str, value: np.ndarray) -> str:
-        made = self._add(name, Tensor("", value.shape, value.dtype.name))
-        self.constants[made] = value
-        return made
+        added = self._add(name, Tensor("", value.shape, value.dtype.name))
+        self.constants[added] = value
+        return added
 
     def _add(self, wanted: str, like: Tensor) -> str:
         name = self.beside.fresh(wanted)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lfopt.app.pipeline import Report
+from lfopt.app.deadline import ReportProgress
 from lfopt.app.quantization.runtime import Maps, Range
 from lfopt.app.quantization.samples import Samples
 from lfopt.ir import Graph, InvalidConfig
@@ -66,9 +66,9 @@ class Distribution:
     @property
     def magnitudes(self) -> np.ndarray:
         """float64 counts by magnitude, without zeros: BINS / 2 bins over [0, limit]."""
-        found = (self.counts[BINS // 2 :] + self.counts[BINS // 2 - 1 :: -1]).astype(np.float64)
-        found[0] -= self.zeros
-        return found
+        counts = (self.counts[BINS // 2 :] + self.counts[BINS // 2 - 1 :: -1]).astype(np.float64)
+        counts[0] -= self.zeros
+        return counts
 
     def _widen(self) -> None:
         """Double the limit, two bins becoming one, until it holds every element."""
@@ -82,7 +82,7 @@ class Distribution:
             self.limit *= 2
 
 
-def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: Report) -> dict[str, Distribution]:
+def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, count: bool, report: ReportProgress) -> dict[str, Distribution]:
     """Distributions of the float maps by name, over the samples; not `count`: least and greatest elements alone.
 
     Softmax is left out: what it makes lies between 0 and 1, whatever the samples say.
@@ -90,21 +90,21 @@ def distributions(runtime: Any, graph: Graph, samples: Samples, label: str, *, c
     Raises InvalidConfig for a map that holds infinities or NaN, or is the same everywhere: no scale follows from that. Raises UnsupportedModel where
     ONNX Runtime cannot run the network.
     """
-    made = (name for operator in graph.operators if operator.kind != "Softmax" for name in operator.outputs if name)
-    found = {name: Distribution() for name in (*graph.inputs, *made) if graph.tensors[name].dtype == "float32"}
-    maps = Maps(runtime, graph, list(found), label)
+    results = (name for operator in graph.operators if operator.kind != "Softmax" for name in operator.outputs if name)
+    by_map = {name: Distribution() for name in (*graph.inputs, *results) if graph.tensors[name].dtype == "float32"}
+    maps = Maps(runtime, graph, list(by_map), label)
     for k, sample in enumerate(samples):
         report("calibration", k / len(samples))
         for name, values in maps(sample).items():
             if not np.isfinite(values).all():
                 raise InvalidConfig(f"{_what(graph, name)} holds infinities or NaN on the calibration data")
-            found[name].add(values, count=count)
-    for name, one in found.items():
+            by_map[name].add(values, count=count)
+    for name, one in by_map.items():
         if one.least == one.greatest and one.elements > 1:
             raise InvalidConfig(
                 f"{_what(graph, name)} is {one.least:g} everywhere on the calibration data, so no scale follows; accepted: data that changes it"
             )
-    return found
+    return by_map
 
 
 def _what(graph: Graph, name: str) -> str:
@@ -112,11 +112,11 @@ def _what(graph: Graph, name: str) -> str:
     return f"input {graph.label(name)!r}" if maker is None else f"what layer {maker.name!r} ({maker.kind}) makes"
 
 
-def ranges(found: Mapping[str, Distribution], method: Method, percentile: float = PERCENTILE) -> dict[str, Range]:
+def ranges(by_map: Mapping[str, Distribution], method: Method, percentile: float = PERCENTILE) -> dict[str, Range]:
     """Ranges of maps by name, for `quantised`; none for `minmax`, which is what that does by itself. `percentile`: above 50, at most 100."""
     if method == "minmax":
         return {}
-    return {name: _percentile(one, percentile / 100) if method == "percentile" else CUTS_OF[method](one) for name, one in found.items()}
+    return {name: _percentile(one, percentile / 100) if method == "percentile" else CUTS_OF[method](one) for name, one in by_map.items()}
 
 
 def _percentile(one: Distribution, share: float) -> Range:

@@ -29,14 +29,14 @@ class Ratio:
     signal: np.ndarray = field(default_factory=lambda: np.zeros(1))  # float64, one or one per channel
     noise: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
-    def add(self, exact: np.ndarray, found: np.ndarray) -> None:
+    def add(self, exact: np.ndarray, rounded: np.ndarray) -> None:
         """The elements of one sample."""
         if not exact.size:
             return
         channels = exact.shape[axis] if (axis := CHANNEL_AXES.get(exact.ndim)) is not None else 1
         shape = (-1, channels, prod(exact.shape[axis + 1 :])) if axis is not None else (-1, 1, 1)
         exact = exact.astype(np.float64).reshape(shape)
-        error = found.reshape(shape) - exact
+        error = rounded.reshape(shape) - exact
         self.elements += exact.size
         self.signal = self.signal + np.einsum("ncp,ncp->c", exact, exact)
         self.noise = self.noise + np.einsum("ncp,ncp->c", error, error)
@@ -74,20 +74,20 @@ class LayerNoise:
 class Beside:
     """The network in floats with a twin beside each layer of quantised weights: the same layer with the numbers that those stand for."""
 
-    def __init__(self, floats: Graph, made: Graph) -> None:
-        self.made = made
-        self.float_of = _counterparts(floats, made)  # maps of `floats` by those of `made`
-        self.layers: dict[str, LayerNoise] = {}  # by map of `made`
+    def __init__(self, floats: Graph, quantized_graph: Graph) -> None:
+        self.quantized_graph = quantized_graph
+        self.float_of = _counterparts(floats, quantized_graph)  # maps of `floats` by those of `quantized_graph`
+        self.layers: dict[str, LayerNoise] = {}  # by map of `quantized_graph`
         self.unmatched: list[str] = []
-        self.twins: dict[str, str] = {}  # what a twin makes, by map of `made`
+        self.twins: dict[str, str] = {}  # what a twin makes, by map of `quantized_graph`
         self._taken = {*floats.tensors, *(operator.name for operator in floats.operators)}
         self._tensors, self._constants = dict(floats.tensors), dict(floats.constants)
         self.twin_operators: list[Operator] = []
-        for name in made.inputs:
-            if made.tensors[name].quantization is not None:
+        for name in quantized_graph.inputs:
+            if quantized_graph.tensors[name].quantization is not None:
                 own = Ratio()
-                self.layers[name] = LayerNoise(made.label(name), INPUT, name, own, own)
-        for operator in made.operators:
+                self.layers[name] = LayerNoise(quantized_graph.label(name), INPUT, name, own, own)
+        for operator in quantized_graph.operators:
             self.twin_operators += self._twin(operator)
         self.graph = replace(floats, operators=(*floats.operators, *self.twin_operators), tensors=self._tensors, constants=self._constants)
         needed = [self.float_of[name] for name in self.layers]
@@ -95,27 +95,27 @@ class Beside:
 
     def _twin(self, operator: Operator) -> Iterator[Operator]:
         """The twin of an operator on integers, if it reads quantised constants."""
-        made, tensors = self.made, self.made.tensors
+        graph, tensors = self.quantized_graph, self.quantized_graph.tensors
         results = [name for name in operator.outputs if name and tensors[name].quantization is not None]
-        if not results or is_q_or_dq(operator) or _is_exact(Call.of(made, operator)):
+        if not results or is_q_or_dq(operator) or _is_exact(Call.of(graph, operator)):
             return
-        read = [name for name in operator.inputs if name and name not in made.constants]
+        read = [name for name in operator.inputs if name and name not in graph.constants]
         if any(name not in self.float_of for name in (*results, *read)):
             self.unmatched.append(operator.name)
             return
         for name in results:
             self.layers[name] = LayerNoise(operator.name, operator.kind, name)
-        if not any(name in made.constants and tensors[name].quantization is not None for name in operator.inputs):
+        if not any(name in graph.constants and tensors[name].quantization is not None for name in operator.inputs):
             return
         for name in results:
             self.twins[name] = self._add(name, replace(tensors[name], dtype="float32", quantization=None))
-        inputs = tuple(self._constant(name) if name in made.constants else self.float_of.get(name, "") for name in operator.inputs)
+        inputs = tuple(self._constant(name) if name in graph.constants else self.float_of.get(name, "") for name in operator.inputs)
         outputs = tuple(self.twins.get(name, "") for name in operator.outputs)
         yield replace(operator, name=self.fresh(operator.name), inputs=inputs, outputs=outputs)
 
     def _constant(self, name: str) -> str:
         """A constant of the quantised network, in the numbers that it stands for."""
-        tensor, value = self.made.tensors[name], self.made.constants[name]
+        tensor, value = self.quantized_graph.tensors[name], self.quantized_graph.constants[name]
         assert value is not None, "what was quantised has weights"
         if tensor.quantization is not None:
             value = dequantized(value, tensor.quantization)
@@ -139,7 +139,7 @@ class Beside:
     def add_own(self, exact: Mapping[str, np.ndarray]) -> None:
         """Each layer's own noise, of one sample."""
         for name, layer in self.layers.items():
-            tensor = self.made.tensors[name]
+            tensor = self.quantized_graph.tensors[name]
             floats = exact[self.float_of[name]]
             assert tensor.quantization is not None
             rounded = quantized(exact[self.twins[name]] if name in self.twins else floats, tensor.quantization, tensor.dtype)
@@ -160,14 +160,14 @@ def _is_exact(call: Call) -> bool:
     return arithmetic(call) in (MOVE, EXTREME, CHOICE) and len(same) == 1
 
 
-def _counterparts(floats: Graph, made: Graph) -> dict[str, str]:
+def _counterparts(floats: Graph, quantized_graph: Graph) -> dict[str, str]:
     """Maps in floats by those of the quantised network: of the same name, or across a QuantizeLinear or DequantizeLinear."""
-    found = {name: name for name in made.tensors if name in floats.tensors and name not in floats.constants}
-    borders = [operator for operator in made.operators if is_q_or_dq(operator)]
+    counterparts = {name: name for name in quantized_graph.tensors if name in floats.tensors and name not in floats.constants}
+    borders = [operator for operator in quantized_graph.operators if is_q_or_dq(operator)]
     for pairs in (borders, reversed(borders)):
         for operator in pairs:
             read, wrote = operator.inputs[0], operator.outputs[0]
             for known, other in ((read, wrote), (wrote, read)):
-                if known in found:
-                    found.setdefault(other, found[known])
-    return found
+                if known in counterparts:
+                    counterparts.setdefault(other, counterparts[known])
+    return counterparts

@@ -48,11 +48,11 @@ class Maps:
     def __init__(self, runtime: Any, graph: Graph, names: Sequence[str], label: str) -> None:
         """`names`: graph inputs, or what operators make; `label`: of the network, in messages. Raises UnsupportedModel."""
         self.inputs = [name for name in names if name in graph.inputs]
-        self.made = [name for name in names if name not in graph.inputs]
+        self.results = [name for name in names if name not in graph.inputs]
         self.label = label
         with tempfile.TemporaryDirectory() as folder, _refused(label):
             path = Path(folder) / "maps.onnx"
-            save(replace(graph, outputs=tuple(self.made)), path)
+            save(replace(graph, outputs=tuple(self.results)), path)
             options = runtime.SessionOptions()
             options.log_severity_level = 4
             self.session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -61,8 +61,8 @@ class Maps:
     def __call__(self, sample: Sample) -> dict[str, np.ndarray]:
         """Maps by name. Raises UnsupportedModel."""
         with _refused(self.label):
-            made = self.session.run(self.made, {name: value for name, value in sample.items() if name in self._read})
-        return {**{name: sample[name] for name in self.inputs}, **dict(zip(self.made, made, strict=True))}
+            arrays = self.session.run(self.results, {name: value for name, value in sample.items() if name in self._read})
+        return {**{name: sample[name] for name in self.inputs}, **dict(zip(self.results, arrays, strict=True))}
 
 
 def quantised_kinds(runtime: Any, graph: Graph) -> list[str]:

@@ -26,10 +26,10 @@ def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
 
     Raises InvalidConfig: arrays that are absent, of another shape, not real, not finite, of different numbers of samples; fewer samples than `count`.
     """
-    found = read_arrays(path)
-    if not isinstance(found, dict):
+    arrays = read_arrays(path)
+    if not isinstance(arrays, dict):
         raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
-    parts = {name: _samples_of(path, graph, name, found) for name in graph.inputs}
+    parts = {name: _samples_of(path, graph, name, arrays) for name in graph.inputs}
     counts = {graph.label(name): len(array) for name, array in parts.items()}
     if len(set(counts.values())) > 1:
         raise InvalidConfig(f"{path}: the inputs have {counts} samples; accepted: as many of each")
@@ -39,13 +39,13 @@ def read_samples(path: Path, graph: Graph, count: int | None) -> Samples:
     return [{name: array[i] for name, array in parts.items()} for i in range(held if count is None else count)]
 
 
-def _samples_of(path: Path, graph: Graph, name: str, found: Mapping[str, np.ndarray]) -> np.ndarray:
+def _samples_of(path: Path, graph: Graph, name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """[samples, n, ...] of one input, in its type."""
     tensor, label = graph.tensors[name], graph.label(name)
     wanted = f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, {', '.join(map(str, tensor.shape[1:]))}]"
-    if label not in found:
-        raise InvalidConfig(f"{path}: no array {label!r}; it holds {', '.join(map(repr, found)) or 'nothing'}; {wanted}")
-    array = found[label]
+    if label not in arrays:
+        raise InvalidConfig(f"{path}: no array {label!r}; it holds {', '.join(map(repr, arrays)) or 'nothing'}; {wanted}")
+    array = arrays[label]
     fits = tensor.shape and array.ndim == len(tensor.shape) and array.shape[1:] == tensor.shape[1:] and array.shape[0] % tensor.shape[0] == 0
     if not fits or not array.size or array.dtype.kind not in "biuf":
         raise InvalidConfig(f"{path}: {label!r}: found {array.dtype} {list(array.shape)}; {wanted}")

@@ -37,71 +37,71 @@ HEAT = LinearSegmentedColormap.from_list("blame", (PALE, "#e0a458", BLAMED))
 ANALYTIC = "bytes that a cut there frees"
 
 
-def write_figure(path: Path, found: Explanation, flow: Dataflow, title: str) -> None:
+def write_figure(path: Path, explanation: Explanation, flow: Dataflow, title: str) -> None:
     """Write the figure of an explanation, by the ending of the name as SVG or PNG. Raises InvalidConfig for too large a group, CannotWrite."""
-    count = found.group.bit_count()
+    count = explanation.group.bit_count()
     if count > MOST:
         raise InvalidConfig(f"--save {path}: found a group of {count:,} operators; accepted: up to {MOST}")
     with mpl.rc_context({"svg.hashsalt": "lfopt", "svg.fonttype": "none"}):
         picture = BytesIO()
         kind = path.suffix.lower().removeprefix(".")
-        figure(found, flow, title).savefig(picture, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+        figure(explanation, flow, title).savefig(picture, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, picture.getvalue())
 
 
-def figure(found: Explanation, flow: Dataflow, title: str) -> Figure:
+def figure(explanation: Explanation, flow: Dataflow, title: str) -> Figure:
     """A panel for each explainer, or one without scores where none was asked."""
-    place = {i: k for k, i in enumerate(bits(found.group))}
-    pairs = [(place[u], place[v]) for u, v in found.links.T.tolist()]
-    direct = [bool(flow.preds[v] >> u & 1) for u, v in found.links.T.tolist()]
+    place = {i: k for k, i in enumerate(bits(explanation.group))}
+    pairs = [(place[u], place[v]) for u, v in explanation.links.T.tolist()]
+    direct = [bool(flow.preds[v] >> u & 1) for u, v in explanation.links.T.tolist()]
     (drawing,) = draw([pair for pair, reads in zip(pairs, direct, strict=True) if reads], [0] * len(place), [ASPECT])
     width, height = STRETCH * (drawing.width, drawing.height) + (BOX[0], BOX[1])
-    panels: Sequence[Blame | None] = found.blames or (None,)
+    panels: Sequence[Blame | None] = explanation.blames or (None,)
     size = max(width, 430.0) / 72 + 0.9, (height + 26) * len(panels) / 72 + 0.5
-    made = Figure(figsize=size, layout="constrained")
-    made.suptitle(f"{printable(title)}: {_verdict(found)}", x=0.01, ha="left", fontsize=9, color=INK, parse_math=False)
-    for axes, blame in zip(np.ravel(made.subplots(len(panels), squeeze=False)), panels, strict=True):
+    picture = Figure(figsize=size, layout="constrained")
+    picture.suptitle(f"{printable(title)}: {_verdict(explanation)}", x=0.01, ha="left", fontsize=9, color=INK, parse_math=False)
+    for axes, blame in zip(np.ravel(picture.subplots(len(panels), squeeze=False)), panels, strict=True):
         axes.set(xlim=(-BOX[0] / 2, width - BOX[0] / 2), ylim=(height - BOX[1] / 2, -BOX[1] / 2), aspect="equal")
         axes.set_axis_off()
-        _panel(made, axes, found, flow, drawing, (pairs, direct), blame)
-    return made
+        _panel(picture, axes, explanation, flow, drawing, (pairs, direct), blame)
+    return picture
 
 
-def _verdict(found: Explanation) -> str:
-    need, best, count = found.need, found.repair, plural(found.group.bit_count(), "operator")
+def _verdict(explanation: Explanation) -> str:
+    need, best, count = explanation.need, explanation.repair, plural(explanation.group.bit_count(), "operator")
     if need.never:
         return f"{count} that no buffer is large enough for"
-    taken = f"{count}, {need.bytes:,} of {need.available:,} B of buffer"
+    heading = f"{count}, {need.bytes:,} of {need.available:,} B of buffer"
     if best is None or len(best.groups) == 1:
-        return taken
+        return heading
     proof = "proven" if best.optimal else "best found"
-    return f"{taken}; cheapest cut ({proof}): {plural(len(best.groups), 'group')}, {best.dram_bytes:,} B of DRAM"
+    return f"{heading}; cheapest cut ({proof}): {plural(len(best.groups), 'group')}, {best.dram_bytes:,} B of DRAM"
 
 
 def _panel(
-    made: Figure,
+    picture: Figure,
     axes: Axes,
-    found: Explanation,
+    explanation: Explanation,
     flow: Dataflow,
     drawing: Drawing,
     links: tuple[list[tuple[int, int]], list[bool]],
     blame: Blame | None,
 ) -> None:
     """Links below, operators in the colours of their groups above; links that the cheapest cut divides are barred."""
-    groups = found.repair.groups if found.repair else (found.group,)
-    cut = divided(found.links, groups)
+    groups = explanation.repair.groups if explanation.repair else (explanation.group,)
+    cut = divided(explanation.links, groups)
     nodes = STRETCH * np.array(drawing.nodes, float).reshape(-1, 2)
     routes = iter(drawing.routes)
     scores = blame.scores if blame else np.full(len(cut), -np.inf)
-    told = np.isfinite(scores)
-    scale = Normalize(*((scores[told].min(), scores[told].max()) if told.any() else (0.0, 1.0)))
+    scored = np.isfinite(scores)
+    scale = Normalize(*((scores[scored].min(), scores[scored].max()) if scored.any() else (0.0, 1.0)))
     ranked = set(blame.ranking[:NUMBERED]) if blame else set()
     for k, (pair, reads) in enumerate(zip(*links, strict=True)):
         points = STRETCH * np.array(next(routes), float) if reads else nodes[list(pair)]
-        share = float(scale(scores[k])) if told[k] else 0.0
+        share = float(scale(scores[k])) if scored[k] else 0.0
         curve, middle = _curve(points, bowed=not reads)
-        colour, style = HEAT(share) if told[k] else PALE, "solid" if reads else (0, (1.5, 1.5))
+        colour, style = HEAT(share) if scored[k] else PALE, "solid" if reads else (0, (1.5, 1.5))
         axes.add_patch(PathPatch(curve, fill=False, color=colour, linewidth=0.9 + 3.2 * share, linestyle=style, zorder=1 + share))
         if cut[k]:
             axes.plot([middle[0]] * 2, [middle[1] - 5, middle[1] + 5], color=INK, linewidth=1.6, zorder=3)
@@ -118,20 +118,20 @@ def _panel(
                 zorder=5,
                 bbox={"fc": "white", "ec": "none", "pad": 0.3},
             )
-    _operators(axes, found, flow, nodes, groups)
+    _operators(axes, explanation, flow, nodes, groups)
     if blame:
         what = ANALYTIC if blame.explainer == "analytic" else "the higher, the more to blame"
         split = f"; SPLIT by it: {plural(len(blame.groups), 'group')}, {blame.dram_bytes:,} B" if blame.groups else ""
         axes.set_title(f"{blame.explainer}: {what}{split}; a bar across a link: the cheapest cut", fontsize=7.5, loc="left", color=INK)
         form = FuncFormatter(lambda score, _: f"{score:,.0f}" if blame.explainer == "analytic" else f"{score:.3g}")
-        bar = made.colorbar(ScalarMappable(scale, HEAT), ax=axes, shrink=min(0.9, 150 / abs(axes.get_ylim()[0])), aspect=14, pad=0.01, format=form)
+        bar = picture.colorbar(ScalarMappable(scale, HEAT), ax=axes, shrink=min(0.9, 150 / abs(axes.get_ylim()[0])), aspect=14, pad=0.01, format=form)
         bar.ax.tick_params(labelsize=6)
 
 
-def _operators(axes: Axes, found: Explanation, flow: Dataflow, nodes: np.ndarray, groups: Sequence[int]) -> None:
+def _operators(axes: Axes, explanation: Explanation, flow: Dataflow, nodes: np.ndarray, groups: Sequence[int]) -> None:
     owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
-    prefix = len(shared_prefix(flow.names(found.group)))
-    for i, (x, y) in zip(bits(found.group), nodes, strict=True):
+    prefix = len(shared_prefix(flow.names(explanation.group)))
+    for i, (x, y) in zip(bits(explanation.group), nodes, strict=True):
         operator = flow.operators[i]
         corner = x - BOX[0] / 2, y - BOX[1] / 2
         fill = FILLS[owner[i] % len(FILLS)]

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from lfopt.app.report.colours import colours
-from lfopt.app.report.cuts import Cut
+from lfopt.app.report.cuts import GroupBoundary
 from lfopt.app.report.heat import operator_bytes, operator_cycles
 from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.stages import marks, stages
-from lfopt.app.report.sweep import Stair
+from lfopt.app.report.sweep import SweepPoint
 from lfopt.app.steps import corners
 from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ir.origins import scope_of
@@ -33,8 +33,8 @@ def content(
     costs: GroupCosts,
     masks: tuple[int, ...],
     report: Report,
-    cuts: Sequence[Cut],
-    stairs: Sequence[Stair],
+    cuts: Sequence[GroupBoundary],
+    stairs: Sequence[SweepPoint],
     front: Sequence[tuple[int, int]],
     pictures: Sequence[Data] = (),
 ) -> Data:
@@ -73,19 +73,19 @@ def _limit(size: int) -> int | None:
     return None if size == UNLIMITED else size
 
 
-def _steps(stairs: Sequence[Stair], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
+def _steps(stairs: Sequence[SweepPoint], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
     """Corners of staircases over buffer size: the best plans found, the bound where it falls with the buffer, what is between, the search's front."""
     end = stairs[-1].buffer_bytes
     plans = [(s.since_bytes, s.dram_bytes) for s in stairs]
-    found: dict[str, list[tuple[int, int]]] = {"plan": corners(plans, min(end * 9 // 8, UNLIMITED)), "bound": [], "between": [], "front": []}
+    lines: dict[str, list[tuple[int, int]]] = {"plan": corners(plans, min(end * 9 // 8, UNLIMITED)), "bound": [], "between": [], "front": []}
     if bound:  # a bound for a buffer holds for all that are smaller
         sizes = [stairs[0].since_bytes, *(s.buffer_bytes for s in stairs[:-1])]
-        found["bound"] = corners([(size, s.lower_bound_bytes) for size, s in zip(sizes, stairs, strict=True)], end)
-        found["between"] = [*corners(plans, end), *reversed(found["bound"])]
+        lines["bound"] = corners([(size, s.lower_bound_bytes) for size, s in zip(sizes, stairs, strict=True)], end)
+        lines["between"] = [*corners(plans, end), *reversed(lines["bound"])]
     if front:
         points = sorted((buffer, dram) for dram, buffer in front)
-        found["front"] = corners(points, points[-1][0])
-    return {name: [[_limit(size), level] for size, level in line] for name, line in found.items()}
+        lines["front"] = corners(points, points[-1][0])
+    return {name: [[_limit(size), level] for size, level in line] for name, line in lines.items()}
 
 
 def _classes(dram: DramBytes) -> list[int]:
@@ -170,7 +170,7 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
             "name": [operator.name for operator in flow.operators],
             "kind": [operator.kind for operator in flow.operators],
             "group": wires.group[first:last],
-            "results": [list(found) for found in flow.results],
+            "results": [list(results) for results in flow.results],
             "weights": [costs.groups.weight_bytes(1 << i)[0] for i in range(len(flow))],
             "macs": list(flow.macs),
             "scope": [operator.origin.scope for operator in flow.operators],
@@ -204,23 +204,23 @@ def _drawing(drawing: Drawing) -> Data:
 
 def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) -> list[Data]:
     rows: list[Data] = []
-    for group, mask, found in zip(plan.groups, masks, report.groups, strict=True):
+    for group, mask, figures in zip(plan.groups, masks, report.groups, strict=True):
         rows.append(
             {
                 "mode": group.mode,
                 "scope": scope_of(flow.operators[i] for i in bits(mask)),
                 "ops": list(bits(mask)),
-                "by": _classes(found.dram),
+                "by": _classes(figures.dram),
                 "buffer": group.allocated_bytes,
                 "passes": group.weight_passes,
                 "band": group.band_rows,
-                "saved": found.saved_bytes,
-                "macs": found.macs,
-                "again": found.recomputed_macs,
-                "cycles": [found.cycles.total, found.cycles.dma, found.cycles.compute, found.cycles.timing],
-                "energy": round(found.energy.total_pj),
-                "formula": found.by_formula,
-                "moves": [[move.name, move.role, move.loaded_bytes, move.stored_bytes] for move in found.tensors],
+                "saved": figures.saved_bytes,
+                "macs": figures.macs,
+                "again": figures.recomputed_macs,
+                "cycles": [figures.cycles.total, figures.cycles.dma, figures.cycles.compute, figures.cycles.timing],
+                "energy": round(figures.energy.total_pj),
+                "formula": figures.by_formula,
+                "moves": [[move.name, move.role, move.loaded_bytes, move.stored_bytes] for move in figures.tensors],
             }
         )
     return rows
@@ -229,19 +229,19 @@ def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) 
 def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow) -> list[Data]:
     """How the buffer fills while each group runs; where there are no steps, what F_beta is made of."""
     known: dict[object, Occupancy] = {}
-    found: list[Data] = []
+    fills: list[Data] = []
     for group, mask in zip(plan.groups, masks, strict=True):
         if not group.steps or step_count(group.steps) > MAX_STEPS:
-            found.append({"why": group.unexecutable or ("too many steps to show" if group.steps else "the plan has no steps for it")})
+            fills.append({"why": group.unexecutable or ("too many steps to show" if group.steps else "the plan has no steps for it")})
             if MODES[group.mode].rings:
-                found[-1] |= _parts(costs.does_not_fit(mask))
+                fills[-1] |= _parts(costs.does_not_fit(mask))
             continue
         places = [[p.name, p.purpose, p.address, p.slots, p.slot_bytes] for p in group.places]
         key = likeness(group, flow)
         if key not in known:
             known[key] = occupancy(group, flow, plan.hardware)
         filling = known[key]
-        found.append(
+        fills.append(
             {
                 "places": places,
                 "steps": filling.steps,
@@ -253,16 +253,16 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow
                 "doing": [number for step in filling.shown for number in _doing(group, step)],
             }
         )
-    return found
+    return fills
 
 
 def _fullness(plan: Plan, masks: tuple[int, ...], fills: Sequence[Data], count: int) -> list[int]:
     """Bytes in the buffer while each operator computes; of groups without steps to walk, what is set aside for them."""
-    found = [0] * count
+    bytes_held = [0] * count
     for group, mask, filling in zip(plan.groups, masks, fills, strict=True):
         for k, i in enumerate(bits(mask)):
-            found[i] = filling["beside"][k] if "beside" in filling else group.allocated_bytes
-    return found
+            bytes_held[i] = filling["beside"][k] if "beside" in filling else group.allocated_bytes
+    return bytes_held
 
 
 def _parts(need: DoesNotFit) -> Data:
@@ -283,13 +283,13 @@ def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
 # -- cuts ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _cut(cut: Cut, costs: GroupCosts, flow: Dataflow) -> Data:
+def _cut(cut: GroupBoundary, costs: GroupCosts, flow: Dataflow) -> Data:
     maps = [costs.dataflow.maps[m] for m in cut.maps]
     sizes = [costs.hardware.dram_bytes(tensor) for tensor in maps]
     drawn = [flow.map_index[tensor.name] for tensor in maps]
-    found: Data = {"pair": [cut.before, cut.after], "maps": drawn, "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
-    found |= {"saves": cut.saves, "enough": cut.enough}
+    row: Data = {"pair": [cut.before, cut.after], "maps": drawn, "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
+    row |= {"saves": cut.saves, "enough": cut.enough}
     if cut.needed:
-        found |= {"needed": cut.needed, "rings": cut.rings, "weights": cut.weights}
-        found["largest"] = [[part.what, part.rows, part.bytes] for part in cut.largest]
-    return found
+        row |= {"needed": cut.needed, "rings": cut.rings, "weights": cut.weights}
+        row["largest"] = [[part.what, part.rows, part.bytes] for part in cut.largest]
+    return row

@@ -6,29 +6,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.app.explain import Need, Taken, need_of
+from lfopt.app.explain import BufferNeed, BufferOccupant, need_of
 from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
 from lfopt.planning import MODES, GroupCosts
 
-Verdict = Literal["overflows", "never", "cycle", "alone", "no gain", "gain"]
+BoundaryVerdict = Literal["overflows", "never", "cycle", "alone", "no gain", "gain"]
 PARTS = 4  # of what overflows, named one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class GroupBoundary:
     """The maps that cross from one group to another, and what keeps the two apart."""
 
     before: int  # position of the group that writes
     after: int  # position of the group that reads
     maps: tuple[int, ...]  # by index in the dataflow
-    verdict: Verdict
+    verdict: BoundaryVerdict
     why: str  # one sentence
     needed: int = 0  # bytes of buffer, merged; 0 where merging them is not legal at all
     rings: int = 0  # bytes of all rings
     weights: int = 0  # bytes of all weights
-    largest: tuple[Taken, ...] = ()  # the largest first
+    largest: tuple[BufferOccupant, ...] = ()  # the largest first
     saves: int = 0  # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
     enough: int = 0  # the smallest buffer in which they run as one; 0 if there is none
 
@@ -40,10 +40,10 @@ class Growth:
     group: int  # the neighbour's position
     operators: int  # mask of those taken: the whole neighbour, or one of its operators
     whole: bool
-    cut: Cut
+    cut: GroupBoundary
 
 
-def cuts(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...]) -> list[Cut]:
+def cuts(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...]) -> list[GroupBoundary]:
     """Every pair of groups with a map that one writes and the other reads, in order. Groups are masks, in an executable order."""
     merging = _Merging(costs, groups, modes)
     return [merging.cut(a, b) for a, b in sorted(merging.between)]
@@ -58,15 +58,15 @@ def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], 
     beside = 0
     for i in bits(groups[group]):
         beside |= flow.neighbours[i]
-    found: list[Growth] = []
+    options: list[Growth] = []
     for other, mask in enumerate(groups):
         if other == group or not mask & beside:
             continue
-        found.append(Growth(other, mask, whole=True, cut=merging.cut(*sorted((group, other)))))
+        options.append(Growth(other, mask, whole=True, cut=merging.cut(*sorted((group, other)))))
         for i in bits(mask & beside) if mask & (mask - 1) else ():
             if (parts := _without(costs, mask, i)) is not None:
-                found.append(Growth(other, 1 << i, whole=False, cut=_taken(costs, groups, modes, (group, other), parts, 1 << i)))
-    return sorted(found, key=lambda growth: -growth.cut.saves)
+                options.append(Growth(other, 1 << i, whole=False, cut=_taken(costs, groups, modes, (group, other), parts, 1 << i)))
+    return sorted(options, key=lambda growth: -growth.cut.saves)
 
 
 def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
@@ -81,15 +81,15 @@ def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
     return [*before, 1 << op, *behind]
 
 
-def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], parts: list[int], taken: int) -> Cut:
+def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], parts: list[int], moved: int) -> GroupBoundary:
     """What would happen if the first group took an operator from the second, which falls into these parts."""
     group, other = pair
     divided = (*groups[:other], *parts, *groups[other + 1 :])
     named = (*range(other), *([other] * len(parts)), *range(other + 1, len(groups)))
     merging = _Merging(costs, divided, tuple(modes[g] for g in named), named)
-    a, b = sorted((divided.index(groups[group]), divided.index(taken)))
-    kept = sum(costs.dram(part).total for part in parts if part != taken)
-    return merging.cut(a, b, apart=sum(costs.dram(groups[g]).total for g in pair) - kept)
+    a, b = sorted((divided.index(groups[group]), divided.index(moved)))
+    kept = sum(costs.dram(part).total for part in parts if part != moved)
+    return merging.cut(a, b, separate_bytes=sum(costs.dram(groups[g]).total for g in pair) - kept)
 
 
 class _Merging:
@@ -113,57 +113,59 @@ class _Merging:
             for after in bits(self.next_to[g]):
                 self.reach[g] |= self.reach[after]
 
-    def cut(self, a: int, b: int, apart: int | None = None) -> Cut:
-        """Two groups as one, the earlier first. `apart`: what they move now, if that is not what the two move as they are."""
+    def cut(self, a: int, b: int, separate_bytes: int | None = None) -> GroupBoundary:
+        """Two groups as one, the earlier first. `separate_bytes`: what they move now, if that is not what the two move as they are."""
         costs, flow, groups = self.costs, self.costs.dataflow, self.groups
         maps = tuple(self.between.get((a, b), ()))
         a_name, b_name = self.named[a], self.named[b]
         for g in (a, b):
             first = flow.operators[next(bits(groups[g]))]
             if not MODES[self.modes[g]].counted:
-                return Cut(a_name, b_name, maps, "alone", f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out.")
+                return GroupBoundary(
+                    a_name, b_name, maps, "alone", f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out."
+                )
             if any(flow.specs[i] is OPAQUE for i in bits(groups[g])):
-                return Cut(a_name, b_name, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
+                return GroupBoundary(a_name, b_name, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
         merged = groups[a] | groups[b]
-        if apart is None:
-            apart = sum(costs.dram(groups[g]).total for g in (a, b))
+        if separate_bytes is None:
+            separate_bytes = sum(costs.dram(groups[g]).total for g in (a, b))
         detour = next((self.named[c] for c in bits(self.next_to[a]) if self.reach[c] >> b & 1), None)
         if detour is not None:
             who = f"Group {detour}" if detour not in (a_name, b_name) else f"The rest of group {detour}"
             why = f"{who} reads from group {a_name} and feeds group {b_name}, directly or through others"
             why += ": it would have to run in the middle of the two."
-            return Cut(a_name, b_name, maps, "cycle", why, saves=apart - self.costs.groups.once(merged).total)
+            return GroupBoundary(a_name, b_name, maps, "cycle", why, saves=separate_bytes - self.costs.groups.once(merged).total)
         if (price := costs.price(merged)) is not None:
-            return _fits(costs, (a_name, b_name), maps, merged, price, apart)
-        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.costs.groups.once(merged).total)
+            return _fits(costs, (a_name, b_name), maps, merged, price, separate_bytes)
+        return _overflow((a_name, b_name), maps, need_of(costs, merged), separate_bytes - self.costs.groups.once(merged).total)
 
 
-def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: Need, saves: int) -> Cut:
+def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: BufferNeed, saves: int) -> GroupBoundary:
     if need.never:
-        return Cut(*pair, maps, "never", f"No buffer is large enough: {need.never}.", saves=saves)
+        return GroupBoundary(*pair, maps, "never", f"No buffer is large enough: {need.never}.", saves=saves)
     rings = [use for use in need.uses if use.role != "weights"]
     ring_bytes = sum(use.bytes for use in rings)
     weight_bytes = need.bytes - ring_bytes
     shares = sorted(((weight_bytes, f"weights {_b(weight_bytes)}"), (ring_bytes, f"rows of {len(rings)} maps {_b(ring_bytes)}")), reverse=True)
     head = f"Together they need {_b(need.bytes)}, {_b(need.over)} more than fits: " + ", ".join(text for size, text in shares if size)
     most = f"; the most for {named(need.uses[0])}, {_b(need.uses[0].bytes)}" if need.uses else ""
-    return Cut(*pair, maps, "overflows", f"{head}{most}.", need.bytes, ring_bytes, weight_bytes, need.uses[:PARTS], saves, need.enough)
+    return GroupBoundary(*pair, maps, "overflows", f"{head}{most}.", need.bytes, ring_bytes, weight_bytes, need.uses[:PARTS], saves, need.enough)
 
 
-def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merged: int, price: Cost, apart: int) -> Cut:
-    gain = apart - price.dram_bytes
+def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merged: int, price: Cost, separate_bytes: int) -> GroupBoundary:
+    gain = separate_bytes - price.dram_bytes
     room = f"They fit together in {_b(price.buffer_bytes)}"
     need = need_of(costs, merged)
-    found = {"largest": need.uses[:PARTS], "enough": need.enough}
+    room_needed = {"largest": need.uses[:PARTS], "enough": need.enough}
     if gain > 0:
         why = f"{room} and would move {_b(gain)} less: the search that made this plan missed it."
-        return Cut(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **found)
+        return GroupBoundary(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **room_needed)
     how = f"move {_b(-gain)} more" if gain else "move as many bytes"
     tiled = ", because they would have to be tiled" if not MODES[price.mode].whole else ""
-    return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **found)
+    return GroupBoundary(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **room_needed)
 
 
-def named(use: Taken) -> str:
+def named(use: BufferOccupant) -> str:
     """What takes space, in words."""
     return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}" if use.rows else f"the weights of {use.what}"
 

@@ -19,7 +19,7 @@ SCRIPTS = ("theme", "base", "front")
 def page_of(front: Front, *, every: bool = False) -> str:
     """One HTML page that asks for nothing from anywhere. `every`: with the plans that others dominate."""
     points = front.points if every else front.efficient
-    said = {
+    values = {
         "name": front.network,
         "facts": _facts(front),
         "figures": _figures(front),
@@ -28,7 +28,7 @@ def page_of(front: Front, *, every: bool = False) -> str:
         "rule": KNEE,
         "version": version("lfopt"),
     }
-    return fill("front.html", SCRIPTS, {**said, "data": as_json(_data(front, points))})
+    return fill("front.html", SCRIPTS, {**values, "data": as_json(_data(front, points))})
 
 
 KNEE = (
@@ -70,17 +70,17 @@ def _facts(front: Front) -> list[str]:
 
 def _figures(front: Front) -> list[Figure]:
     proven = sum(point.proof == "optimal" for point in front.efficient)
-    found = [
+    figures = [
         Figure("plans that no other beats", f"{len(front.efficient):,}", "", f"of {len(front.points):,} found, on {plural(front.chips, 'chip')}"),
         Figure("proven optimal", f"{proven:,}", "", "in an objective or in a weighted sum", "good"),
     ]
     knees = [advice for advice in front.advice if advice.knee and advice.of == "buffer"]
     best = max(knees, key=lambda a: (a.figure == "bytes", a.depth), default=None)
     if best is not None:
-        found.append(Figure(f"knee in {best.figure}", format_size(best.buffer_bytes), "", f"{best.mac_rows} x {best.mac_columns} MACs"))
+        figures.append(Figure(f"knee in {best.figure}", format_size(best.buffer_bytes), "", f"{best.mac_rows} x {best.mac_columns} MACs"))
     if front.volume is not None:
-        found.append(Figure("hypervolume", f"{100 * front.volume.share:.1f}", "%", "of the box of all plans"))
-    return found
+        figures.append(Figure("hypervolume", f"{100 * front.volume.share:.1f}", "%", "of the box of all plans"))
+    return figures
 
 
 def _named(advice: Advice) -> str:

@@ -14,7 +14,7 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
 
     What is stored counts for the operator that makes it; what is loaded, maps and constants, for the first of the group that reads it.
     """
-    found = [0] * len(flow)
+    bytes_of = [0] * len(flow)
     for mask, report in zip(masks, reports, strict=True):
         members = [*bits(mask)]
         reader = {parameters_of(flow.operators[i].name): i for i in members}
@@ -24,23 +24,23 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
         writer = {flow.maps[m].name: i for i in members for m in flow.results[i]}
         moves = [move for move in report.tensors if move.role != "l2"]
         for move in moves:
-            found[reader.get(move.name, members[0])] += move.loaded_bytes
-            found[writer.get(move.name, members[-1])] += move.stored_bytes
-        found[members[0]] += report.dram.total - sum(move.loaded_bytes + move.stored_bytes for move in moves)  # re-reads of no one tensor
-    return found
+            bytes_of[reader.get(move.name, members[0])] += move.loaded_bytes
+            bytes_of[writer.get(move.name, members[-1])] += move.stored_bytes
+        bytes_of[members[0]] += report.dram.total - sum(move.loaded_bytes + move.stored_bytes for move in moves)  # re-reads of no one tensor
+    return bytes_of
 
 
 def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Hardware) -> list[int]:
     """Cycles per operator that the compute engine works on it, by the model; of groups without steps, on whole tensors."""
     accelerator = Accelerator(flow, hardware)
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    found = [0] * len(flow)
+    cycles_of = [0] * len(flow)
     for group in groups:
         for times, step in counted_leaves(group.steps) if group.steps else ((1, _whole(flow, index[name])) for name in group.nodes):
             if isinstance(step, Compute):
                 for part in accelerator.split(step):
-                    found[index[part.operator]] += times * accelerator.command(part).cycles
-    return found
+                    cycles_of[index[part.operator]] += times * accelerator.command(part).cycles
+    return cycles_of
 
 
 def _whole(flow: Dataflow, i: int) -> Compute:

@@ -137,8 +137,8 @@ def _coordinates(
             order = members if near is before else members[::-1]
             turned = [items if up else items[::-1] for items in order]
             at = place if up else [len(members[where]) - 1 - k for where, k in zip(layer, place, strict=True)]
-            found = _packed(turned, _aligned(turned, near, at, crossed), size)
-            drawings.append(found if up else [-y for y in found])
+            ys = _packed(turned, _aligned(turned, near, at, crossed), size)
+            drawings.append(ys if up else [-y for y in ys])
     narrowest = min(drawings, key=lambda drawing: (max(drawing, default=0) - min(drawing, default=0), _bends(drawing, before)))
     return [round(y) for y in narrowest]
 
@@ -150,7 +150,7 @@ def _bends(y: list[float], before: list[list[int]]) -> int:
 
 def _crossed(members: list[list[int]], before: list[list[int]], place: list[int], count: int) -> set[tuple[int, int]]:
     """Links that cross a link between two bends: those bends stay in line."""
-    found: set[tuple[int, int]] = set()
+    crossed: set[tuple[int, int]] = set()
     for items in members[1:]:
         inner = [(place[before[i][0]], place[i]) for i in items if i >= count and before[i][0] >= count]
         if not inner:
@@ -164,8 +164,8 @@ def _crossed(members: list[list[int]], before: list[list[int]], place: list[int]
                 above = k > 0 and inner[k - 1][0] > place[other]
                 below = k < len(inner) and inner[k][0] < place[other]
                 if above or below:
-                    found.add((other, item))
-    return found
+                    crossed.add((other, item))
+    return crossed
 
 
 def _aligned(order: list[list[int]], near: list[list[int]], place: list[int], crossed: set[tuple[int, int]]) -> list[int]:
@@ -175,9 +175,9 @@ def _aligned(order: list[list[int]], near: list[list[int]], place: list[int], cr
     for items in order:
         reached = -1
         for item in items:
-            found = sorted(near[item], key=place.__getitem__)
-            for middle in dict.fromkeys(((len(found) - 1) // 2, len(found) // 2)) if found else ():
-                other = found[middle]
+            neighbours = sorted(near[item], key=place.__getitem__)
+            for middle in dict.fromkeys(((len(neighbours) - 1) // 2, len(neighbours) // 2)) if neighbours else ():
+                other = neighbours[middle]
                 link = (other, item) if (other, item) in crossed or (item, other) not in crossed else (item, other)
                 if link not in crossed and not taken[other] and place[other] > reached:
                     root[item], taken[other], reached = root[other], True, place[other]

@@ -28,7 +28,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Summary:
+class PageSummary:
     """What the head of the page says."""
 
     name: str
@@ -45,7 +45,7 @@ class Summary:
     version: str
 
 
-def render(summary: Summary, data: dict[str, Any]) -> str:
+def render(summary: PageSummary, data: dict[str, Any]) -> str:
     """The page of a plan."""
     return fill("page.html", SCRIPTS, {**vars(summary), "data": as_json(data)})
 

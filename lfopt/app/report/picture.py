@@ -76,11 +76,11 @@ def _edges(wires: Wiring, drawing: Drawing, colour: Sequence[int]) -> Iterator[s
 
 def _path(route: Route) -> str:
     """Straight along lanes, an S from one lane to another."""
-    found = f"M{route[0][0]} {route[0][1]}"
+    path = f"M{route[0][0]} {route[0][1]}"
     for (x0, y0), (x1, y1) in pairwise(route):
         middle = (x0 + x1) / 2
-        found += f"C{middle:g} {y0} {middle:g} {y1} {x1} {y1}" if x1 != x0 and y1 != y0 else f"L{x1} {y1}"
-    return found
+        path += f"C{middle:g} {y0} {middle:g} {y1} {x1} {y1}" if x1 != x0 and y1 != y0 else f"L{x1} {y1}"
+    return path
 
 
 def _boxes(plan: Plan, flow: Dataflow, wires: Wiring, drawing: Drawing, colour: Sequence[int], marks: Mapping[str, int] | None) -> Iterator[str]:

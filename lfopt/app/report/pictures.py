@@ -10,7 +10,7 @@ import numpy as np
 
 from explainers.graph import links
 from lfopt.app.explain import Blame, Explainers, blame, repair
-from lfopt.app.report.cuts import Cut
+from lfopt.app.report.cuts import GroupBoundary
 from lfopt.app.report.layout import draw
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
@@ -23,27 +23,27 @@ PICTURED = ("overflows", "never")  # verdicts
 Data = dict[str, Any]
 
 
-def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[Cut], by: Explainers, *, optimal: bool, seconds: float) -> list[Data]:
+def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[GroupBoundary], by: Explainers, *, optimal: bool, seconds: float) -> list[Data]:
     """A picture for each pair of groups that does not fit as one; those that would save the most bytes first, as many as there is time for.
 
     Where the plan is optimal, it cuts each pair best: a better cut of a pair would make a better plan.
     """
     deadline = time.perf_counter() + seconds
-    found: list[Data] = []
+    drawings: list[Data] = []
     wanted = [k for k, cut in enumerate(cuts) if cut.verdict in PICTURED]
     for k in sorted(wanted, key=lambda k: -cuts[k].saves):
         if time.perf_counter() >= deadline:
             break
         pair = groups[cuts[k].before], groups[cuts[k].after]
-        blames = [blame(costs, pair[0] | pair[1], name, *each) for name, each in by.items()]
+        blames = [blame(costs, pair[0] | pair[1], name, *scores_and_splits) for name, scores_and_splits in by.items()]
         if optimal:
             best: Data = {"parts": _parts(pair), "bytes": sum(costs.dram(group).total for group in pair), "proven": True, "by": "plan"}
         else:
             splits: dict[str, tuple[int, ...] | None] = {b.explainer: b.groups for b in blames}
             cheapest = repair(costs, pair[0] | pair[1], splits | {"plan": pair}, CUTTING_SECONDS)
             best = {"parts": _parts(cheapest.groups), "bytes": cheapest.dram_bytes, "proven": cheapest.optimal, "by": cheapest.by}
-        found.append({"cut": k, **_drawn(costs.dataflow, pair[0] | pair[1]), "best": best, "by": {b.explainer: _said(b) for b in blames}})
-    return found
+        drawings.append({"cut": k, **_drawn(costs.dataflow, pair[0] | pair[1]), "best": best, "by": {b.explainer: _said(b) for b in blames}})
+    return drawings
 
 
 def _drawn(flow: Dataflow, mask: int) -> Data:
@@ -66,11 +66,11 @@ def _stretched(points: Iterable[tuple[int, int]]) -> list[int]:
     return [value for x, y in points for value in (round(x * STRETCH), y)]
 
 
-def _said(found: Blame) -> Data:
-    scores = [None if score == -np.inf else float(f"{score:.{DIGITS}g}") for score in found.scores.tolist()]
-    if found.explainer == "analytic":
-        scores = [round(score) for score in found.scores.tolist()]
-    return {"scores": scores, "parts": _parts(found.groups) if found.groups else None, "bytes": found.dram_bytes}
+def _said(scored: Blame) -> Data:
+    scores = [None if score == -np.inf else float(f"{score:.{DIGITS}g}") for score in scored.scores.tolist()]
+    if scored.explainer == "analytic":
+        scores = [round(score) for score in scored.scores.tolist()]
+    return {"scores": scores, "parts": _parts(scored.groups) if scored.groups else None, "bytes": scored.dram_bytes}
 
 
 def _parts(groups: Iterable[int]) -> list[int]:

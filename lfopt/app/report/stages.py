@@ -16,7 +16,7 @@ FEW = 8  # stages: of fewer, the largest is divided
 LARGE = 0.3  # of all operators: a stage with more is looked into
 
 
-class Mark(NamedTuple):
+class StageMark(NamedTuple):
     """A stage above one line of a drawing."""
 
     name: str
@@ -54,29 +54,29 @@ def by_path(paths: Sequence[Sequence[str]]) -> list[str]:
 
 def _labels(keys: Collection[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
     """The last component of each path, and those before it that it takes to tell them apart, or that a number needs."""
-    found: dict[tuple[str, ...], str] = {}
+    labels: dict[tuple[str, ...], str] = {}
     for key in keys:
         last = 2 if key[-1].isdigit() else 1
         while last < len(key) and any(other[-last:] == key[-last:] for other in keys if other != key):
             last += 1
-        found[key] = ".".join(key[-last:])
-    return found
+        labels[key] = ".".join(key[-last:])
+    return labels
 
 
 def _by_resolution(flow: Dataflow) -> list[str]:
-    found = ["\u00d7".join(map(str, flow.maps[results[0]].shape[2:])) if results else "" for results in flow.results]
-    return found if 1 < sum(1 for _ in groupby(found)) <= MOST else [""] * len(found)
+    sizes = ["\u00d7".join(map(str, flow.maps[results[0]].shape[2:])) if results else "" for results in flow.results]
+    return sizes if 1 < sum(1 for _ in groupby(sizes)) <= MOST else [""] * len(sizes)
 
 
-def marks(drawing: Drawing, first: int, names: Sequence[str]) -> list[Mark]:
+def marks(drawing: Drawing, first: int, names: Sequence[str]) -> list[StageMark]:
     """Stages above the lines of a drawing: per column the stage of most of its operators. `first` is the node of the first operator."""
     columns: dict[tuple[int, int], Counter[str]] = {}
     for (x, y), name in zip(drawing.nodes[first:], names, strict=False):
         line = next(k for k, (top, bottom) in enumerate(drawing.lines) if top <= y <= bottom)
         columns.setdefault((line, x), Counter())[name] += 1
-    found: list[Mark] = []
+    stages: list[StageMark] = []
     for (line, name), run in groupby(sorted(columns), key=lambda at: (at[0], columns[at].most_common(1)[0][0])):
         xs = [x for _, x in run]
         if name:
-            found.append(Mark(name, xs[0] - WIDTH // 2, xs[-1] + WIDTH // 2, drawing.lines[line][0]))
-    return found
+            stages.append(StageMark(name, xs[0] - WIDTH // 2, xs[-1] + WIDTH // 2, drawing.lines[line][0]))
+    return stages

@@ -9,10 +9,10 @@ from typing import Any
 
 from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.report.content import content
-from lfopt.app.report.cuts import Cut, cuts
-from lfopt.app.report.page import Figure, Summary, render
+from lfopt.app.report.cuts import GroupBoundary, cuts
+from lfopt.app.report.page import Figure, PageSummary, render
 from lfopt.app.report.pictures import PICTURED, pictures
-from lfopt.app.report.sweep import Stair, own_stair, sweep
+from lfopt.app.report.sweep import SweepPoint, own_stair, sweep
 from lfopt.app.screen import mib, speed
 from lfopt.app.sizes import format_size, second_level
 from lfopt.ir import Graph, Plan, Report, SearchRecord
@@ -30,28 +30,30 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: flo
     left = recompute_left(plan, graph)
     costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue, max_recompute=left, groups=groups)
     masks = masks_of(costs.dataflow, groups)
-    found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
-    drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)
+    grown = cuts(costs, masks, tuple(group.mode for group in plan.groups))
+    drawn = _pictures(plan, costs, masks, grown, explain_seconds, explainer)
     stairs = [own_stair(plan)] if plan.hardware.l2_bytes else sweep(costs, own_stair(plan), sweep_seconds)
-    data = content(plan, costs, masks, simulated, found, stairs, plan.search.front, drawn)
-    return render(_summary(plan, graph, simulated, stairs, found, len(drawn), sweep_seconds), data)
+    data = content(plan, costs, masks, simulated, grown, stairs, plan.search.front, drawn)
+    return render(_summary(plan, graph, simulated, stairs, grown, len(drawn), sweep_seconds), data)
 
 
 def _pictures(
-    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], found: Sequence[Cut], seconds: float, names: tuple[ExplainerName, ...]
+    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], grown: Sequence[GroupBoundary], seconds: float, names: tuple[ExplainerName, ...]
 ) -> list[dict[str, Any]]:
-    if not seconds or not any(cut.verdict in PICTURED for cut in found):
+    if not seconds or not any(cut.verdict in PICTURED for cut in grown):
         return []
     by = explainers(costs, names, seed=0)
-    return pictures(costs, masks, found, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
+    return pictures(costs, masks, grown, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
 
 
-def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], found: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
+def _summary(
+    plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[SweepPoint], grown: Sequence[GroupBoundary], drawn: int, sweep_seconds: float
+) -> PageSummary:
     hardware = plan.hardware
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
     epilogue = "on" if plan.epilogue else "off"
-    return Summary(
+    return PageSummary(
         name=plan.model.name,
         facts=(
             *chip,
@@ -67,10 +69,10 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         accounting=_accounting(plan, simulated),
         warnings=_warnings(simulated),
         notes=_notes(plan, graph),
-        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with {plural(len(found), 'cut')} between them.",
+        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with {plural(len(grown), 'cut')} between them.",
         unfused=_unfused(simulated),
         sweep=_sweep_note(plan, stairs, sweep_seconds),
-        grown=_grown_note(found, drawn),
+        grown=_grown_note(grown, drawn),
         colophon=(
             _origin(plan.search),
             *([f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}"] if plan.model.written else []),
@@ -90,17 +92,17 @@ def _origin(search: SearchRecord) -> str:
     return f"plan found by the {search.method} search{seed}: {evaluated}{search.seconds:,.2f} s"
 
 
-def _grown_note(found: Sequence[Cut], drawn: int) -> str:
+def _grown_note(grown: Sequence[GroupBoundary], drawn: int) -> str:
     """Which pictures there are; nothing where there are none."""
-    pairs = sum(cut.verdict in PICTURED for cut in found)
+    pairs = sum(cut.verdict in PICTURED for cut in grown)
     if not drawn:
         return ""
-    which = (
+    pictured = (
         f"All {pairs:,} pairs of groups that do not fit as one have a picture."
         if drawn == pairs
         else (f"Of {pairs:,} pairs of groups that do not fit as one, the {drawn:,} that would save the most bytes have a picture.")
     )
-    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {which}"
+    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {pictured}"
 
 
 def _figures(plan: Plan) -> tuple[Figure, ...]:
@@ -128,14 +130,14 @@ def _accounting(plan: Plan, simulated: Report) -> str:
     """How the bytes were counted, and what the model makes of them."""
     formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and MODES[group.mode].counted)
     stepped, total = sum(not group.by_formula for group in simulated.groups), len(simulated.groups)
-    said = "Every group has executable steps, and its bytes are the sum over them."
+    sentence = "Every group has executable steps, and its bytes are the sum over them."
     if formula:
         why = f" ({next(iter(formula))})" if len(formula) == 1 else ""
-        said = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
+        sentence = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
     cycles, clock = simulated.cycles, plan.hardware.clock_hz
     model = f"By the model, on {speed(simulated.hardware)}: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
     model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
-    return f"{said} {model}"
+    return f"{sentence} {model}"
 
 
 def _unfused(simulated: Report) -> str:
@@ -161,7 +163,7 @@ def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
     return (f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).", *graph.notes)
 
 
-def _sweep_note(plan: Plan, stairs: Sequence[Stair], seconds: float) -> str:
+def _sweep_note(plan: Plan, stairs: Sequence[SweepPoint], seconds: float) -> str:
     proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
     if plan.hardware.l2_bytes:
         return "The plan's own buffer alone: plans for others would be found without the second level."

@@ -17,7 +17,7 @@ SHARE = 0.35  # of all the time: the most that one size may take
 MAX_GAP = 0.5  # of what is shown: a plan further from its bound says little about its buffer
 
 
-class Stair(NamedTuple):
+class SweepPoint(NamedTuple):
     """Best plan on one buffer."""
 
     buffer_bytes: int
@@ -27,38 +27,38 @@ class Stair(NamedTuple):
     groups: int
 
 
-def own_stair(plan: Plan) -> Stair:
+def own_stair(plan: Plan) -> SweepPoint:
     """The plan itself."""
     buffer, totals = plan.hardware.buffer_bytes, plan.totals
     needs = [need for group in plan.groups if (need := group.required_bytes or group.allocated_bytes) < buffer]
     constant = totals.proof == "optimal" and plan.traffic != "paper"
     since = min(max(needs, default=0) + 1, buffer) if constant else buffer
-    return Stair(buffer, since, totals.dram_bytes, totals.lower_bound_bytes, len(plan.groups))
+    return SweepPoint(buffer, since, totals.dram_bytes, totals.lower_bound_bytes, len(plan.groups))
 
 
-def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
+def sweep(costs: GroupCosts, own: SweepPoint, seconds: float) -> list[SweepPoint]:
     """Stairs in order of buffer size, the plan's own among them; around that, or around what the plan needs of a buffer without a limit."""
     deadline = time.perf_counter() + seconds
-    found = {own.buffer_bytes: own}
+    by_size = {own.buffer_bytes: own}
     for size in _sizes(own.since_bytes if own.buffer_bytes == UNLIMITED else own.buffer_bytes):
         left = deadline - time.perf_counter()
         if left <= 0:
             break
-        if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in found.values()):
+        if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in by_size.values()):
             continue
-        if any(stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size for stair in found.values()):
+        if any(stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size for stair in by_size.values()):
             continue  # nothing is left to gain
         stair = _stair(costs.at(size), min(left, seconds * SHARE))
         if stair is None:
             break
-        found[size] = stair
-    stairs = [found[size] for size in sorted(found)]
+        by_size[size] = stair
+    stairs = [by_size[size] for size in sorted(by_size)]
     if costs.traffic is not Traffic.PAPER:
         stairs = _monotone(stairs)
     return [s for s in stairs if s.buffer_bytes == own.buffer_bytes or s.dram_bytes <= (1 + MAX_GAP) * s.lower_bound_bytes]
 
 
-def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
+def _stair(costs: GroupCosts, seconds: float) -> SweepPoint | None:
     result = solve(costs, SearchOptions(time_limit=seconds))
     if result.interrupted:
         raise KeyboardInterrupt
@@ -70,7 +70,7 @@ def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
         evaluated = [costs.evaluate(group) for group in result.groups]
         needs = [cost.buffer_bytes for cost in evaluated if isinstance(cost, Cost) and cost.buffer_bytes < size]
         since = min(max(needs, default=0) + 1, size)
-    return Stair(size, since, result.dram_bytes, result.lower_bound_bytes, len(result.groups))
+    return SweepPoint(size, since, result.dram_bytes, result.lower_bound_bytes, len(result.groups))
 
 
 def _sizes(own: int) -> Iterator[int]:
@@ -86,9 +86,9 @@ def _sizes(own: int) -> Iterator[int]:
         powers = [k / (2 * parts) for k in range(-DOWN * 2 * parts, UP * 2 * parts) if k % 2]
 
 
-def _monotone(stairs: list[Stair]) -> list[Stair]:
+def _monotone(stairs: list[SweepPoint]) -> list[SweepPoint]:
     """A plan for a smaller buffer is one for a larger buffer too, and a bound for a larger buffer holds on a smaller one."""
-    best, kept = None, list[Stair]()
+    best, kept = None, list[SweepPoint]()
     for stair in stairs:
         best = stair if best is None or stair.dram_bytes <= best.dram_bytes else best
         kept.append(stair._replace(dram_bytes=best.dram_bytes, groups=best.groups))

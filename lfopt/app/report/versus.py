@@ -21,32 +21,32 @@ LABELS = {"input": "maps read", "output": "maps written", "weight": "weights", "
 ROOM = 44  # characters of a span
 
 
-def page_of_both(found: Comparison, one: tuple[Plan, Graph], other: tuple[Plan, Graph], names: tuple[object, object]) -> str:
+def page_of_both(comparison: Comparison, one: tuple[Plan, Graph], other: tuple[Plan, Graph], names: tuple[object, object]) -> str:
     """The page. `names` are what the user calls the plans."""
-    marks = {name: number for number, changed in enumerate(found.changed, 1) for name in changed.nodes}
-    models = dict.fromkeys(report.model for report in (found.before, found.after))
+    marks = {name: number for number, changed in enumerate(comparison.changed, 1) for name in changed.nodes}
+    models = dict.fromkeys(report.model for report in (comparison.before, comparison.after))
     known = {**by_name(other[1]), **by_name(one[1])}
-    most = max((abs(changed.more_bytes) for changed in found.changed), default=0) or 1
+    most = max((abs(changed.more_bytes) for changed in comparison.changed), default=0) or 1
     values: dict[str, Any] = {
         "name": " and ".join(models),
         "before": printable(names[0]),
         "after": printable(names[1]),
-        "counts": f"{plural(found.same, 'group')} alike, {plural(len(found.changed), 'change')}",
-        "figures": _figures(found),
-        "bars": _bars(found),
-        "classes": [(f"c{k}", LABELS[name]) for k, name in enumerate(asdict(DramBytes())) if _moves(found, name)],
-        "sums": sums(found),
-        "settings": found.settings,
+        "counts": f"{plural(comparison.same, 'group')} alike, {plural(len(comparison.changed), 'change')}",
+        "figures": _figures(comparison),
+        "bars": _bars(comparison),
+        "classes": [(f"c{k}", LABELS[name]) for k, name in enumerate(asdict(DramBytes())) if _moves(comparison, name)],
+        "sums": sums(comparison),
+        "settings": comparison.settings,
         "pictures": [(title, _drawn(*pair, marks)) for title, pair in (("before", one), ("after", other))],
         "explained": "The smallest sets of operators that are whole groups of both plans; first those that differ most in bytes.",
-        "changes": [_row(changed, known, most) for changed in found.changed],
-        "speed": "; ".join(dict.fromkeys(f"on {speed(report.hardware)}" for report in (found.before, found.after))),
+        "changes": [_row(changed, known, most) for changed in comparison.changed],
+        "speed": "; ".join(dict.fromkeys(f"on {speed(report.hardware)}" for report in (comparison.before, comparison.after))),
         "version": version("lfopt"),
     }
     return fill("versus.html", SCRIPTS, values)
 
 
-def sums(found: Comparison) -> list[tuple[str, str, str, str, str]]:
+def sums(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
     """Totals as text: what, before, after, more, in percent."""
     rows: list[tuple[str, str, str, str, str]] = []
 
@@ -54,25 +54,25 @@ def sums(found: Comparison) -> list[tuple[str, str, str, str, str]]:
         share = f"{100 * (new - old) / old:+.1f} %" if old else ""
         rows.append((what, f"{old:,.{digits}f}", f"{new:,.{digits}f}", f"{new - old:+,.{digits}f}", share))
 
-    add("DRAM bytes", found.before.dram.total, found.after.dram.total)
+    add("DRAM bytes", comparison.before.dram.total, comparison.after.dram.total)
     for name, label in LABELS.items():
-        if _moves(found, name):
-            add(f"  {label}", getattr(found.before.dram, name), getattr(found.after.dram, name))
-    if found.before.l2.total or found.after.l2.total:
-        add("L2 bytes, beside", found.before.l2.total, found.after.l2.total)
-    add("groups", len(found.before.groups), len(found.after.groups))
-    add("MACs", found.before.macs, found.after.macs)
-    add("cycles*", found.before.cycles.total, found.after.cycles.total)
-    add("energy*, uJ", found.before.energy.total_pj / 1e6, found.after.energy.total_pj / 1e6, 1)
+        if _moves(comparison, name):
+            add(f"  {label}", getattr(comparison.before.dram, name), getattr(comparison.after.dram, name))
+    if comparison.before.l2.total or comparison.after.l2.total:
+        add("L2 bytes, beside", comparison.before.l2.total, comparison.after.l2.total)
+    add("groups", len(comparison.before.groups), len(comparison.after.groups))
+    add("MACs", comparison.before.macs, comparison.after.macs)
+    add("cycles*", comparison.before.cycles.total, comparison.after.cycles.total)
+    add("energy*, uJ", comparison.before.energy.total_pj / 1e6, comparison.after.energy.total_pj / 1e6, 1)
     return rows
 
 
-def _moves(found: Comparison, name: str) -> bool:
-    return any(getattr(report.dram, name) for report in (found.before, found.after))
+def _moves(comparison: Comparison, name: str) -> bool:
+    return any(getattr(report.dram, name) for report in (comparison.before, comparison.after))
 
 
-def _figures(found: Comparison) -> list[Figure]:
-    before, after = found.before, found.after
+def _figures(comparison: Comparison) -> list[Figure]:
+    before, after = comparison.before, comparison.after
     return [
         _change("DRAM bytes", before.dram.total, after.dram.total),
         _change("cycles, model", before.cycles.total, after.cycles.total),
@@ -86,15 +86,15 @@ def _change(label: str, old: float, new: float, unit: str = "") -> Figure:
     return Figure(label, f"{share:+.1f}", "%", f"{old:,.0f} before, {new:,.0f}{unit} after", "good" if new < old else "bad" if new > old else "")
 
 
-def _bars(found: Comparison) -> list[dict[str, Any]]:
+def _bars(comparison: Comparison) -> list[dict[str, Any]]:
     """DRAM bytes by class, as shares of the larger total."""
-    most = max(found.before.dram.total, found.after.dram.total, 1)
+    most = max(comparison.before.dram.total, comparison.after.dram.total, 1)
 
     def bar(name: str, report: Report) -> dict[str, Any]:
         shares = [(f"{100 * size / most:.3f}", f"c{k}") for k, size in enumerate(asdict(report.dram).values()) if size]
         return {"name": name, "parts": shares, "size": f"{report.dram.total:,} B"}
 
-    return [bar("before", found.before), bar("after", found.after)]
+    return [bar("before", comparison.before), bar("after", comparison.after)]
 
 
 def _drawn(plan: Plan, graph: Graph, marks: Mapping[str, int]) -> str:

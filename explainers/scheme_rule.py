@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from explainers.formulas import Formulas
-from explainers.graph import GroupGraph, Groups, links, member_table
+from explainers.graph import GroupGraph, GroupGraphs, links, member_table
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow, bits
 
@@ -33,66 +33,66 @@ WIDEST = 4  # bytes of an element where a group counts with everything whole
 KEPT = 200_000  # pieces whose requirement is remembered before this memory starts afresh
 
 
-class Need(NamedTuple):
-    """Of one piece, or of several at once: then it is the neediest's."""
+class Requirement(NamedTuple):
+    """The buffer that one piece needs, or the neediest of several."""
 
-    log2_bytes: float  # of buffer
+    log2_bytes: float
     never: float  # 1: no buffer is large enough; 0: some is
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class ValidityQuery:
     """Whether a group runs from a buffer: what an explainer is asked about."""
 
-    needs: Needs
+    rule: SchemeRule
     mask: int
     buffer_bytes: float
 
     @cached_property
     def graph(self) -> GroupGraph:
         """The group as the network reads it."""
-        return self.needs.groups.graph(self.mask)
+        return self.rule.groups.graph(self.mask)
 
-    def weighted(self, weights: np.ndarray) -> Weighted:
+    def weighted(self, weights: np.ndarray) -> WeightedRequirement:
         """What the group needs by the rule with links weighted (links,)."""
-        return weighted(self.needs.flow, self.mask, weights, self.needs.of)
+        return weighted(self.rule.flow, self.mask, weights, self.rule.of)
 
 
-class Weighted(NamedTuple):
+class WeightedRequirement(NamedTuple):
     """What a group needs with links weighted, and what that changes by as a weight does."""
 
-    need: Need
+    need: Requirement
     slope: np.ndarray  # (2, links): of both
 
 
-Judge = Callable[[Sequence[int]], np.ndarray]  # (pieces, as masks) -> (pieces, 2): their `Need`s
+Judge = Callable[[Sequence[int]], np.ndarray]  # (pieces, as masks) -> (pieces, 2): their `Requirement`s
 
 
-class Needs:
+class SchemeRule:
     """The rule of a scheme on the groups of one dataflow and chip."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, scheme: LabelScheme) -> None:
         self.flow, self.hardware = flow, hardware
         self.scheme: LabelScheme = scheme
-        self.groups = Groups(flow, hardware, self.rule)
+        self.groups = GroupGraphs(flow, hardware, self.evaluate)
         self._formulas = Formulas(flow, hardware)
         self._known: dict[int, np.ndarray] = {}
 
-    def rule(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool: whether they never run."""
-        found = FORMULAS[self.scheme](self._formulas, members)
-        never = ~np.isfinite(found)
+        bytes_needed = FORMULAS[self.scheme](self._formulas, members)
+        never = ~np.isfinite(bytes_needed)
         for k in np.flatnonzero(never).tolist():
-            found[k] = whole_bytes(self.flow, np.flatnonzero(members[k]).tolist())
-        return np.maximum(found, 1), never
+            bytes_needed[k] = whole_bytes(self.flow, np.flatnonzero(members[k]).tolist())
+        return np.maximum(bytes_needed, 1), never
 
     def of(self, masks: Sequence[int]) -> np.ndarray:
-        """(groups, 2) float64: their `Need`s."""
+        """(groups, 2) float64: their `Requirement`s."""
         if len(self._known) >= KEPT:
             self._known.clear()
         if new := [mask for mask in dict.fromkeys(masks) if mask not in self._known]:
-            found, never = self.rule(member_table(new, len(self.flow)))
-            self._known.update(zip(new, np.stack((np.log2(found), never), 1), strict=True))
+            bytes_needed, never = self.evaluate(member_table(new, len(self.flow)))
+            self._known.update(zip(new, np.stack((np.log2(bytes_needed), never), 1), strict=True))
         return np.array([self._known[mask] for mask in masks]).reshape(-1, 2)
 
 
@@ -102,25 +102,25 @@ def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
     return WIDEST * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in operators for w in flow.weights[i]))
 
 
-def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> Weighted:
+def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> WeightedRequirement:
     """A group with links weighted (links,), as `judge` judges its pieces."""
     operators, order = [*bits(mask)], np.argsort(-weights, kind="stable")
     joined = [*_joined(operators, links(flow, mask)[:, order])]
     pieces = [1 << i for i in operators] + [piece for _, piece, _ in joined]
     known = dict(zip(pieces, judge(pieces), strict=True))
-    there = {1 << i: known[1 << i] for i in operators}
-    values = [_neediest(there)]
+    current = {1 << i: known[1 << i] for i in operators}
+    values = [_neediest(current)]
     after = np.zeros(len(order) + 1, np.int64)  # number of the value after so many links
     for at, piece, parts in joined:
         for part in parts:
-            del there[part]
-        there[piece] = known[piece]
-        values.append(_neediest(there))
+            del current[part]
+        current[piece] = known[piece]
+        values.append(_neediest(current))
         after[at + 1 :] = len(values) - 1
     of_links = np.array(values)[after]  # (links + 1, 2)
     slope = np.zeros((2, len(order)))
     slope[:, order] = np.diff(of_links, axis=0).T
-    return Weighted(Need(*(of_links[0] + slope @ weights).tolist()), slope)
+    return WeightedRequirement(Requirement(*(of_links[0] + slope @ weights).tolist()), slope)
 
 
 def _neediest(pieces: dict[int, np.ndarray]) -> np.ndarray:
