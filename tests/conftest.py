@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 from functools import partial
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +20,8 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT.parent / "shared" / "models"
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.conftest", *(f"lfopt.app.commands.{name}" for name in ("search", "simulate", "report", "quantize"))])
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -47,13 +54,33 @@ def shared_model():
 
 
 def run_lfopt(folder: Path, *arguments: object, columns: int = 80, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a folder, 80 columns wide."""
+    """Run the command line in a folder, 80 columns wide: in a process forked from one that has the libraries loaded, which takes Python a second."""
     environment = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     environment.pop("FORCE_COLOR", None)
-    command = [sys.executable, "-m", "lfopt.app.cli", *map(str, arguments)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    command = ["lfopt", *map(str, arguments)]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = FORKS.Process(target=_as_program, args=(folder, environment, command, DupFd(out.fileno()), DupFd(err.fileno())))
+        process.start()
+        process.join(300)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(command, 300)
+        for file in (out, err):
+            file.seek(0)
+        done = subprocess.CompletedProcess(command, process.exitcode, out.read(), err.read())
     assert not check or done.returncode == 0, done.stderr
     return done
+
+
+def _as_program(folder: Path, environment: dict[str, str], command: list[str], out: Any, err: Any) -> None:
+    """What `python -m lfopt.app.cli` does."""
+    os.dup2(out.detach(), 1)
+    os.dup2(err.detach(), 2)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = command
+    runpy.run_module("lfopt.app.cli", run_name="__main__")
 
 
 @pytest.fixture

@@ -116,8 +116,8 @@ def test_linear_layers_move_what_was_planned(*, integers: bool) -> None:
     assert tally.modes["tiled"] > 3
 
 
-SMALL, QUANTISED = range(0, 440, 55), range(10_000, 10_120, 30)
-LARGER, MORE_QUANTISED = range(440, 2060, 135), range(10_120, 10_660, 90)
+SMALL, QUANTISED = range(0, 280, 35), range(10_000, 10_080, 20)
+LARGER, MORE_QUANTISED = range(280, 2035, 135), range(10_080, 10_620, 90)
 
 
 @pytest.mark.parametrize("first", SMALL)

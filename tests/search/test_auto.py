@@ -202,7 +202,7 @@ def test_a_group_of_the_simpler_problem_moves_no_more_in_auto() -> None:
 @pytest.mark.parametrize("traffic", list(Traffic)[:2])
 def test_more_buffer_never_costs_more_bytes(scheme: str, traffic: Traffic) -> None:
     steps = 0
-    for seed in range(500_000, 500_025):
+    for seed in range(500_000, 500_015):
         graph = random_graph(np.random.default_rng(seed), 7)
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int)).tolist()
@@ -210,7 +210,7 @@ def test_more_buffer_never_costs_more_bytes(scheme: str, traffic: Traffic) -> No
         found = [optimum(costs.at(size)).dram_bytes for size in sizes]
         assert found == sorted(found, reverse=True), f"seed {seed}, {scheme}: {dict(zip(sizes, found, strict=True))}"
         steps += len(set(found)) - 1
-    assert steps > 30  # buffers that are worth something
+    assert steps > 18  # buffers that are worth something
 
 
 # -- real networks -------------------------------------------------------------------------------------------------------------------------

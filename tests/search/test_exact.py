@@ -128,21 +128,21 @@ def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_op
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) -> None:
     steps = 0
-    for seed in range(40_000, 40_030):
+    for seed in range(40_000, 40_018):
         graph = random_graph(np.random.default_rng(seed), 7)
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int))
         fewest = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
         assert fewest == sorted(fewest, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), fewest, strict=True))}"
         steps += len(set(fewest)) - 1
-    assert steps > 30  # buffers that are worth something
+    assert steps > 18  # buffers that are worth something
 
 
 @pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])
 @pytest.mark.parametrize(("traffic", "epilogue"), [(Traffic.ONCE, False), (Traffic.TILED, True)])
 def test_more_buffer_never_costs_more_bytes_on_real_networks(name: str, traffic: Traffic, epilogue: bool) -> None:
     graph = network(name)
-    fewest = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 48, 64, 96, 128, 192, 256, 512)]
+    fewest = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 64, 128, 256, 512)]
     assert fewest == sorted(fewest, reverse=True)
     assert fewest[-1] < fewest[0]
 

@@ -540,7 +540,7 @@ def test_steps_of_other_bands_are_found_out() -> None:
 @pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS], ids=lambda tamper: tamper.__name__)
 def test_a_tampered_plan_in_bands_is_found_out(tamper: Tamper) -> None:
     rng = np.random.default_rng(4)
-    for seed, graph, plan in in_bands(range(3300, 3325)):
+    for seed, graph, plan in in_bands(range(3300, 3315)):
         changed = tamper(rng, graph, plan)
         assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
 

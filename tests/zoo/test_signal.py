@@ -19,6 +19,11 @@ ort = pytest.importorskip("onnxruntime")
 SKELETON = Path(__file__).resolve().parents[3] / "shared" / "models" / "skeleton.py"
 TEXTS = ("gpt2", "gpt2_step", "bert_base")
 BIG = (
+    "efficientnet_b1",
+    "efficientnet_b2",
+    "efficientnet_b4",
+    "resnet34",
+    "resnet101",
     "efficientnet_b5",
     "efficientnet_b6",
     "efficientnet_b7",
