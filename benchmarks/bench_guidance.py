@@ -54,34 +54,39 @@ def main() -> None:
     parser.add_argument("--guidance", nargs="+", choices=GUIDANCE, default=chosen, help="default: all but gnne, which fits a mask to every group")
     parser.add_argument("--groups", type=int, default=40, help="groups of a network that explainers are asked about (default %(default)s)")
     parser.add_argument("--limit", type=float, help="seconds a run (default: none)")
-    parser.add_argument("--jobs", type=int, default=1, help="networks at once (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="searches at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     add_option(parser)
     options = parser.parse_args()
     settings = Settings(tuple(options.guidance), options.budget, options.seeds, options.limit)
     sheet, start = Sheet("guidance", options.results), time.perf_counter()
-    ask = partial(asked, kib=options.kib, searches=tuple(options.searches), settings=settings, groups=options.groups)
+    ask = partial(asked, kib=options.kib, settings=settings, groups=options.groups)
+    jobs = [(network, search) for network in options.networks for search in (*options.searches, "")]
     runs: list[Run] = []
     judged: list[Run] = []
-    for gaps, fidelities in in_order(values(ask, options.networks, processes(options.jobs, "bench_guidance --jobs", "learn"))):
+    for gaps, fidelities in in_order(values(ask, jobs, processes(options.jobs, "bench_guidance --jobs", "learn"))):
         runs += gaps
         judged += fidelities
-        sheet.console.print(_table(gaps, settings, options), highlight=False)
         if options.json:
             options.json.write_text(json.dumps({"runs": runs, "fidelity": judged}, indent=1) + "\n")
-    sheet.keep(_table(runs, settings, options))
+    sheet.show(_table(runs, settings, options))
     if judged:
         sheet.show(table_of("fidelity+ and fidelity- of the eight links that are blamed most", judged, 2))
     sheet.show(f"{time.perf_counter() - start:.0f} s")
     sheet.write()
 
 
-def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings, groups: int) -> tuple[list[Run], list[Run]]:
-    """(runs of a network, fidelities of explainers on its groups)."""
+def asked(job: tuple[str, str], kib: int, settings: Settings, groups: int) -> tuple[list[Run], list[Run]]:
+    """(runs of a search on a network, none); of no search, (none, fidelities of explainers on the network's groups)."""
+    network, search = job
     trials = Trials.of(f"zoo:{network}" if network in zoo.names() else network, kib)
     title = f"{Path(network).stem}{' (in-sample)' if network in learnt_from() else ''}"
+    if not search:
+        costs = trials.costs()
+        assert isinstance(costs, GroupCosts)
+        return [], _fidelities(costs, title, [name for name in settings.guidance if name != "none"], groups)
     assert settings.budget is not None
-    runs = [
+    return [
         {
             "network": title,
             "search": search,
@@ -94,12 +99,8 @@ def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings,
             "gap": result.dram_bytes / trials.best.lower_bound_bytes - 1,
             "seconds": result.seconds,
         }
-        for search in searches
         for guidance, result, _ in trials.run(search, settings.budget, settings)
-    ]
-    costs = trials.costs()
-    assert isinstance(costs, GroupCosts)
-    return runs, _fidelities(costs, title, [name for name in settings.guidance if name != "none"], groups)
+    ], []
 
 
 def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups: int) -> list[Run]:

@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--scheme", choices=("lbdf", "brr"), help="default: both")
     parser.add_argument("--guidance", nargs="+", choices=GUIDANCE, help="default: all, but gnne only with --full")
     parser.add_argument("--screen", action="store_true", help="let the rule say which groups are worth checking")
-    parser.add_argument("--jobs", type=int, default=1, help="networks at once (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="searches at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     add_option(parser)
     options = parser.parse_args()
@@ -179,26 +179,29 @@ def main() -> None:
 
 
 def _all(cases: Sequence[Case], settings: Settings, jobs: int) -> Iterator[list[Run]]:
-    """The runs of each case, as they are done, in order."""
-    return in_order(values(partial(run_case, settings=settings), cases, processes(jobs, "bench_paper --jobs", "learn")))
+    """The runs of each case, as they are done, in order; every search of a case is a job of its own."""
+    asked = [(case, search) for case in cases for search in case.paper]
+    done = iter(in_order(values(partial(run_search, settings=settings), asked, processes(jobs, "bench_paper --jobs", "learn"))))
+    for case in cases:
+        yield [run for _ in case.paper for run in next(done)]
 
 
-def run_case(case: Case, settings: Settings) -> list[Run]:
-    """Every search with every guidance that can be had."""
+def run_search(asked: tuple[Case, str], settings: Settings) -> list[Run]:
+    """A search with every guidance that can be had."""
+    case, search = asked
     trials = Trials.of(f"zoo:{case.zoo}", case.kib, case.elements)
     best, budget = trials.best, settings.budget or case.plans
     costs = trials.costs()
     prices = [costs.evaluate(group) for group in best.groups]
     largest = max((price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"), default=0)
-    runs: list[Run] = []
-    for search in case.paper:
-        for guidance, result, partitions in trials.run(search, budget, settings):
-            runs.append(_run(case, search, guidance, budget, result, best) | {
-                "operators": len(partitions.flow),
-                "buffer_bytes": None if case.elements else partitions.required_bytes(result.groups),
-                "optimum_buffer_bytes": None if case.elements else largest,
-            })  # fmt: skip
-    return runs
+    return [
+        _run(case, search, guidance, budget, result, best) | {
+            "operators": len(partitions.flow),
+            "buffer_bytes": None if case.elements else partitions.required_bytes(result.groups),
+            "optimum_buffer_bytes": None if case.elements else largest,
+        }
+        for guidance, result, partitions in trials.run(search, budget, settings)
+    ]  # fmt: skip
 
 
 def _run(case: Case, search: str, guidance: str, budget: int, result: Result, best: Result) -> Run:

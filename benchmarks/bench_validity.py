@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1000, help="plans of a local search (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default %(default)s)")
     parser.add_argument("--families", type=int, default=0, metavar="SEEDS", help="networks to train for each fold, if not there")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that train them (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that learn (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
     options = parser.parse_args()
@@ -109,7 +109,7 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
             train_unseen(options.data, data, options.families, options.jobs, lambda what: report(what, 0.0))
         samples = Samples.of(data, forecasts(options.data, data))
         names = np.unique(samples.family).tolist()
-        found = left_out(samples, [*JUDGES], lambda family: report(f"{scheme}: without {family}", names.index(family) / len(names)))
+        found = left_out(samples, [*JUDGES], options.jobs, lambda what: report(f"{scheme}: {what}", 0.0))
     figures = {judge: Figures.of(samples, probability) for judge, probability in found.items()}
     bands = [band(least, most) for least, most in pairwise((0.0, *DISTANCES))]
     rows = [

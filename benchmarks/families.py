@@ -120,15 +120,21 @@ JUDGES: dict[str, Fit] = {
 }
 
 
-def left_out(samples: Samples, judges: Sequence[str], report: Callable[[str], None]) -> dict[str, np.ndarray]:
+def left_out(samples: Samples, judges: Sequence[str], jobs: int, report: Callable[[str], None]) -> dict[str, np.ndarray]:
     """Probabilities by judge, (samples,) each: of every family by one that learnt from all others."""
-    found = {judge: np.zeros(len(samples.family)) for judge in judges}
-    for family in np.unique(samples.family).tolist():
+    probabilities = {judge: np.zeros(len(samples.family)) for judge in judges}
+
+    def without(family: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         asked = samples.family == family
-        report(family)
-        for judge in judges:
-            found[judge][asked] = JUDGES[judge](samples, ~asked)(asked)
-    return found | {f"network {k}": probability for k, probability in enumerate(samples.networks)}
+        return asked, {judge: JUDGES[judge](samples, ~asked)(asked) for judge in judges}
+
+    names = np.unique(samples.family).tolist()
+    finished = Parallel(jobs, return_as="generator_unordered")(delayed(without)(family) for family in names)
+    for done, (asked, said) in enumerate(cast("Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]", finished), 1):
+        for judge, probability in said.items():
+            probabilities[judge][asked] = probability
+        report(f"{done} of {len(names)} families left out")
+    return probabilities | {f"network {k}": probability for k, probability in enumerate(samples.networks)}
 
 
 def folds(data: Dataset) -> list[list[str]]:

@@ -27,13 +27,13 @@ def test_nobody_learns_from_the_family_it_is_asked_about(monkeypatch: pytest.Mon
         return lambda where: asked.append(("".join(np.unique(given.family[known])), "".join(np.unique(given.family[where])))) or np.zeros(where.sum())
 
     monkeypatch.setitem(JUDGES, "spy", spy)
-    left_out(samples, ["spy"], lambda family: None)
+    left_out(samples, ["spy"], 1, lambda family: None)
     assert asked == [("BCD", "A"), ("ACD", "B"), ("ABD", "C"), ("ABC", "D")]
 
 
 def test_formulas_compare_and_learners_beat_noise() -> None:
     samples = drawn(np.random.default_rng(1))
-    found = left_out(samples, [*JUDGES], lambda family: None)
+    found = left_out(samples, [*JUDGES], 1, lambda family: None)
     for formula in ("sums", "schedule"):
         assert ((found[formula] > 0.5) == (samples.over[formula] >= 0)).all()
     figures = {judge: Figures.of(samples, probability) for judge, probability in found.items()}
