@@ -15,7 +15,7 @@ from tests.docs.test_pages import reference
 MADE = re.compile(r"[Cc]ommit [0-9a-f]{7}\b[^\n]*\d{4}-\d\d-\d\d")
 COMMAND = re.compile(r"`(?:make [\w-]+|python benchmarks/\w+\.py[^`]*|(?:bench|rtl)_\w+\.py[^`]*)`")
 LINK = re.compile(r"\]\(([\w/.-]+\.md)")
-FIGURE = re.compile(r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?) ?(?:ms|us|s|MB|dB|%|GMAC/s|GFLOP/s|minutes|hours)(?![\w/])|(\d+\.\d+) times\b")
+FIGURE = re.compile(r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?) ?(?:ms|us|s|MB|dB|%|GMAC/s|GFLOP/s|minutes|hours)(?![\w/])|(\d+\.\d+) times\b|(?<![\w.,-])(0\.\d{3,})(?!\w)")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 SAID = re.compile(r"\bcommit\s+[0-9a-f]{7}\b|<!-- figures: [^\n]+ -->")
 PROSE = [page for page in pages() if page.parent.name != "results"]
@@ -50,7 +50,7 @@ def unfounded(page: Path) -> list[tuple[str, str]]:
             for number in NUMBER.findall(measured(at))
         }
         for figure in FIGURE.finditer(spoken):
-            number = (figure[1] or figure[2]).replace(",", "")
+            number = next(filter(None, figure.groups())).replace(",", "")
             digits = len(number.partition(".")[2])
             if not any(abs(float(number) - exact) <= 0.501 * 10**-digits for exact in known):
                 found.append((section.partition("\n")[0], figure[0]))
