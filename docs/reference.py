@@ -37,6 +37,35 @@ from search.methods import METHODS
 
 PAGES = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MEASURED = re.compile(r"[Cc]ommit ([0-9a-f]{7})[^.]*?(\d{4}-\d\d-\d\d)([^\n]*)")  # commit, day, what follows
+QUESTIONS = {  # page of results: what it answers, and what makes it again
+    "exact": ("On how many exported networks is the exact plan proven?", "`bench_search.py --models FOLDER`"),
+    "search": ("How many plans a second does each search look at?", "`make bench-search`"),
+    "beyond": ("What does scheme `all` bring, and each part of it?", "`make bench-beyond`"),
+    "paper": ("What do the paper's searches find, and how far is that from the optimum?", "`make bench-paper`"),
+    "guidance": ("What do explanations bring a search of 300 plans, on families never seen?", "`make bench-guidance`"),
+    "rectify": ("How often do cuts of each explainer repair a group, and at what cost?", "`make bench-rectify`"),
+    "validity": ("Who is right about groups of families left out: formulas, trees or networks?", "`make bench-validity`"),
+    "surrogate": ("How near do estimates of cycles come, and how many judgements do they save?", "`make bench-surrogate`"),
+    "batch": ("What does a batch cost beside its jobs?", "`make bench-batch`"),
+    "fusion": ("How many layers are left under each planner's rules, beside compilers?", "`make bench-fusion`"),
+    "cpu": ("How fast is generated C in float32, beside four runtimes?", "`make bench-cpu`"),
+    "cpu-bf16": ("And in bfloat16, with what errors?", "`make bench-cpu`"),
+    "int8": ("And in int8, on the same QDQ files?", "`make bench-int8`"),
+    "attention": ("How fast is attention alone?", "`make bench-attention`"),
+    "torch": ("What does torch.compile gain with lfopt as its backend?", "`make bench-torch`"),
+    "compile": ("How long does it take from a network to a program?", "`make bench-compile`"),
+    "memory": ("How much memory does a process take?", "`make bench-memory`"),
+    "traffic": ("Does a simulated cache miss as many bytes as the plan predicts?", "`make bench-traffic`"),
+    "quantize": ("How accurate are trained networks in int8, by how ranges are calibrated?", "`make bench-quantize`"),
+    "rtl": ("Are bytes counted in hardware those planned, and how near are predicted cycles?", "`make bench-rtl`"),
+    "rtl-memory": ("What do slower memories do to cycles?", "`make bench-rtl`"),
+    "rtl-area": ("How many cells does the accelerator take, and how long are its paths?", "`make rtl-area`"),
+    "rtl-mutate": ("Which check finds which fault in the SystemVerilog?", "`make rtl-mutate`"),
+    "vela": ("How many bytes do plans of Arm's compiler move for the same networks?", "`make bench-vela`"),
+    "integer-attention": ("How far off are Softmax and LayerNormalization in integers?", "`bench_integer_attention.py MODEL ...`"),
+    "conformance": ("How many of ONNX's own cases does generated C pass?", "`make bench-conformance`; random networks: `make test-sanitize`"),
+}
 FIELDS = {"split": "guidance", "start": "propose", "latency": "profile"}  # of SearchConfig, that stand for options of a search
 
 
@@ -105,6 +134,17 @@ def _told(**kinds: type[Told]) -> Iterator[str]:
             yield f"| {what} {member.value} | `{member.name}` | {_cell(member.about)} |"
 
 
+def _results() -> Iterator[str]:
+    yield "| page | the question | renewed by | commit, day | processor |"
+    yield "|---|---|---|---|---|"
+    for name, (question, command) in QUESTIONS.items():
+        page = (PAGES / "results" / f"{name}.md").read_text(encoding="utf-8")
+        title = page.partition("\n")[0].removeprefix("# ")
+        measured = MEASURED.findall(page)[-1]  # the last: what stands before it is of tables that are kept
+        machine = re.sub(r"`[^`]*`", "", measured[2]).rpartition(" on ")[2].strip(" ,;").replace("(R)", "")
+        yield f"| [{title}]({name}.md) | {question} | {command} | {measured[0]}, {measured[1]} | {re.split(r'[.,(]', machine)[0].strip()} |"
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
@@ -135,6 +175,7 @@ TABLES = {
     "register_fields": _register_fields,
     "errors": lambda: _told(error=Error, queue=Queue),
     "manifest": lambda: _told(word=Header, entry=MapEntry),
+    "results": _results,
 } | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
 
 
@@ -145,11 +186,11 @@ def renewed(page: str) -> str:
 
 def main() -> None:
     """Write what has changed."""
-    for path in sorted(PAGES.glob("*.md")):
+    for path in sorted(PAGES.rglob("*.md")):
         before = path.read_text(encoding="utf-8")
         if (after := renewed(before)) != before:
             path.write_text(after, encoding="utf-8")
-            sys.stdout.write(f"wrote {path.name}\n")
+            sys.stdout.write(f"wrote {path.relative_to(PAGES)}\n")
 
 
 if __name__ == "__main__":
