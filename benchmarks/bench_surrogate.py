@@ -39,16 +39,16 @@ from lfopt.app.surrogates import hopes_of
 from lfopt.ir import Graph
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.hopes import settling, solve_lazily
+from search.lazy import settling, solve_lazily
 from search.local import improve
 from search.nsga2 import evolve
 from search.options import SearchOptions
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 from search.result import Result
-from search.weighted import Weighted, Weights
+from search.weighted import CostWeights, WeightedModel
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_0", "cells_inverted@9")
-CYCLES = Weights(1, 1 << 24, 0)  # cycles first, then bytes; small enough for the 64 bits of NSGA-II
+CYCLES = CostWeights(1, 1 << 24, 0)  # cycles first, then bytes; small enough for the 64 bits of NSGA-II
 ENOUGH = 0.98  # of Spearman's correlation
 COSTED = 60  # groups of a network of which it is measured what a verdict costs
 
@@ -129,7 +129,7 @@ def _ship(samples: SurrogateSamples, accuracy: Row, path: Path) -> None:
 def _verdicts(graph: Graph, surrogate: Surrogate) -> Row:
     """CPU time of the planner's price, of the estimate, and of the judge, of the same groups, nothing known before."""
     costs = _costs(graph)
-    partitions, dice, met = Partitions(costs), Dice(1), dict[object, int]()
+    partitions, dice, met = Partitions(costs), Rng(1), dict[object, int]()
     figures = GroupFigures(costs, energy=False)
     while len(met) < COSTED:
         for group in partitions.draw(dice):
@@ -154,20 +154,20 @@ def _costs(graph: Graph) -> GroupCosts:
 
 
 def _exact(figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace) -> Result:
-    model = Weighted(figures.costs, figures, figures.least, CYCLES)
+    model = WeightedModel(figures.costs, figures, figures.least, CYCLES)
     if surrogate is None:
         end = time.process_time() + options.exact_seconds
         return solve(model, SearchOptions(passes=1, start=(start,), stop=lambda: time.process_time() > end))
     hopes = hopes_of(figures, surrogate=surrogate)
-    return solve_lazily(Weighted(figures.costs, hopes, figures.least, CYCLES), hopes, SearchOptions(passes=1, start=(start,)))
+    return solve_lazily(WeightedModel(figures.costs, hopes, figures.least, CYCLES), hopes, SearchOptions(passes=1, start=(start,)))
 
 
 def _sampled(run: Callable[..., Result]) -> Search:
     def search(figures: GroupFigures, surrogate: Surrogate | None, start: tuple[int, ...], options: argparse.Namespace) -> Result:
         if surrogate is None:
-            return run(Weighted(figures.costs, figures, figures.least, CYCLES), SearchOptions(budget=options.budget, start=(start,)))
+            return run(WeightedModel(figures.costs, figures, figures.least, CYCLES), SearchOptions(budget=options.budget, start=(start,)))
         hopes = hopes_of(figures, surrogate=surrogate)
-        model = Weighted(figures.costs, hopes, figures.least, CYCLES)
+        model = WeightedModel(figures.costs, hopes, figures.least, CYCLES)
         return run(model, SearchOptions(budget=options.budget, start=(start,), settle=settling(model, hopes)))
 
     return search

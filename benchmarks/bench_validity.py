@@ -54,7 +54,7 @@ from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
 from search.options import SearchOptions
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 
 CHIP = Hardware(256 << 10)
 NETWORKS = ("mobilenet_v2", "resnet50", "efficientnet_b3")
@@ -165,7 +165,7 @@ def _met(costs: GroupCosts, plans: int) -> list[int]:
             met[mask] = None
             return super().price(mask)
 
-    partitions, dice = Recorded(costs), Dice(0)
+    partitions, dice = Recorded(costs), Rng(0)
     for _ in range(plans):
         partitions.draw(dice)
     return list(met)

@@ -203,8 +203,8 @@ def kept_step(call: Call, step: Compute) -> Compute:
         there = start + size if stop + size <= extent else start - size
         other = state_box(call, (*box[:axis], (there, there + size), *box[axis + 1 :])) if 0 <= there != start else kept
         by.append(tuple((b - a) // (there - start) if there != start else 0 for (a, _), (b, _) in zip(kept, other, strict=True)))
-    moves = tuple(tuple(sum(d * by[axis][a] for axis, d in enumerate(move[: len(box)])) for a in range(len(kept))) for move in step.moves)
-    return replace(step, boxes=(kept,), inputs=None, moves=moves)
+    strides = tuple(tuple(sum(d * by[axis][a] for axis, d in enumerate(move[: len(box)])) for a in range(len(kept))) for move in step.strides)
+    return replace(step, boxes=(kept,), inputs=None, strides=strides)
 
 
 def kept_tensor(call: Call) -> Tensor:

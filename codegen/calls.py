@@ -35,7 +35,7 @@ def _nodes(out: Writer, nodes: Sequence[CpuNode], functions: Mapping[str, CpuFun
             out("SYNC();")
         else:
             (first, stop), rows = node.rows, node.rows[1] - node.rows[0]
-            moves = "".join(f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(node.moves) if by)
+            moves = "".join(f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(node.strides) if by)
             if functions[node.function].makes == "map":
                 out(f"{node.function}(m, 0);")
             elif node.shared:

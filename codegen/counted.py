@@ -69,7 +69,9 @@ class Counted:
             raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
         self.attentions = attentions_of(flow)
-        self.kept = {one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.found}  # of attention, between two blocks of keys
+        self.kept = {
+            one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.recognised
+        }  # of attention, between two blocks of keys
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
@@ -314,7 +316,7 @@ class Counted:
         kept, held = kept_step(call, node), f"{SUMS}{result}"
         state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
         made = self._results(then[-1])[0] if then else result
-        target, where, source, box = (made, node.places[0], node, text) if node.last else (held, node.sums, kept, state)
+        target, where, source, box = (made, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
         shape = self._tensor(target).shape
         axis = row_axis(shape)
         number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
@@ -372,7 +374,7 @@ class Counted:
             boxes.append(text)
             axis = row_axis(self.graph.shape(name))
             number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
-            held, where = (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.sums)
+            held, where = (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.accumulator)
             self._claim(held, where, text, number, first_place, base)
             used += len(box)
         part: tuple[str, ...] = ()
@@ -461,7 +463,7 @@ SIZES = {"float": 4, "double": 8, **{f"{sign}int{bits}_t": bits // 8 for sign in
 
 def _moved(node: Step, axis: int, start: int) -> str:
     """C expression for one of the starts of a step, inside its loops."""
-    moves = [f"l{k} * {by[axis]}" for k, by in enumerate(node.moves) if by[axis]]
+    moves = [f"l{k} * {by[axis]}" for k, by in enumerate(node.strides) if by[axis]]
     return " + ".join((str(start), *moves))
 
 

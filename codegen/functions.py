@@ -23,7 +23,7 @@ from codegen.within import even, in_turn
 from lfopt.ir import Place, PlannedGroup
 from lfopt.ir.cpu import CpuFunction, CpuMap, Makes
 from lfopt.ops import bits
-from lfopt.planning.cpu import Alone, Made, Members
+from lfopt.planning.cpu import Alone, Members, RowComputation
 
 UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
 
@@ -48,7 +48,7 @@ class Functions:
         """Operators, each followed, where that may be, by what joins it."""
         return chained(self.model.flow, mask)
 
-    def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
+    def joined(self, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool) -> Members:
         """Which operators of a group become one function. On whole maps an attention is one, in the place of its last operator."""
         flow, lie = self.model.flow, self.model.layouts
         cores = {head: core for head, (_, core) in self.model.attentions.items() if whole and mask >> head & 1}
@@ -56,7 +56,7 @@ class Functions:
         apart = [[*alike] for run in runs for within, alike in groupby(run, lambda step: step.operator in inside) if not within]
         return units(flow, lie, mask, apart, whole=whole) | {head: (head, *(i for i in core if i != head)) for head, core in cores.items()}
 
-    def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
+    def in_place(self, mask: int, runs: Sequence[Sequence[RowComputation]], common: frozenset[int]) -> bool:
         """Whether parts of a Concat that lie within its ring are made just before it."""
         model = self.model
         lodged = [(m, model.within.holder(m).map) for i in bits(mask) for m in model.flow.results[i]]

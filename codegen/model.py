@@ -20,7 +20,7 @@ from lfopt.ir.cpu import CpuMap
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.attention import Attention, form_of
 from lfopt.ops.recognise import attentions
-from lfopt.planning.cpu import Made, body, follows_rings, sequences
+from lfopt.planning.cpu import RowComputation, body, follows_rings, sequences
 
 LINE = 64  # bytes of a cache line
 
@@ -113,7 +113,7 @@ class Model:
                 found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
         return found - inside
 
-    def _runs(self, i: int) -> Sequence[Sequence[Made]]:
+    def _runs(self, i: int) -> Sequence[Sequence[RowComputation]]:
         """The steps of the group of an operator, loop by loop."""
         name = self.flow.operators[i].name
         group = next(group for group in self.plan.groups if name in group.nodes)

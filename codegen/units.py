@@ -16,7 +16,7 @@ from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.stages import BYTES, stages
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.cpu import Made
+from lfopt.planning.cpu import RowComputation
 
 IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TABLE, Arithmetic.MEAN)  # whose kernels take a table of what follows
 
@@ -34,7 +34,7 @@ def chained(flow: Dataflow, mask: int) -> list[int]:
     return found
 
 
-def units(flow: Dataflow, lie: Sequence[Layout], mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> dict[int, tuple[int, ...]]:
+def units(flow: Dataflow, lie: Sequence[Layout], mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool) -> dict[int, tuple[int, ...]]:
     """Head of each unit -> its operators, in order. In every run, the operators of a unit follow one another, on the same rows or on `whole` maps."""
     apart: set[int] = set()  # operators that must begin a unit of their own
     while True:
@@ -62,7 +62,9 @@ def units(flow: Dataflow, lie: Sequence[Layout], mask: int, runs: Sequence[Seque
             apart |= inside & found.keys()  # computed on its own somewhere
 
 
-def _longest(flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int], *, whole: bool) -> tuple[int, ...]:
+def _longest(
+    flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[RowComputation], at: int, apart: set[int], *, whole: bool
+) -> tuple[int, ...]:
     """The longest unit that begins here."""
     head = run[at]
     if flow.calls[head.operator].result_tensors[0].quantization is not None:
@@ -81,7 +83,7 @@ def _longest(flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Mad
 
 
 def _longest_in_bytes(
-    flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int], *, whole: bool
+    flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[RowComputation], at: int, apart: set[int], *, whole: bool
 ) -> tuple[int, ...]:
     """The same of operators on integers: what follows is a function of the byte that the head makes."""
     head = run[at]

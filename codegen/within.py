@@ -14,12 +14,12 @@ from typing import NamedTuple
 from codegen.kernels.heads import HEADS, ON_IMAGES
 from codegen.layout import Layout
 from codegen.source import Unsupported
-from codegen.units import Made
+from codegen.units import RowComputation
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, bits
 from lfopt.ops.parameters import permutation, slice_steps, split_sizes
 
-Runs = Sequence[Sequence[Made]]
+Runs = Sequence[Sequence[RowComputation]]
 
 
 class Within(NamedTuple):

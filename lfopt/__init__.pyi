@@ -110,6 +110,9 @@ from lfopt.ir import (
     Box as Box,
 )
 from lfopt.ir import (
+    BufferUse as BufferUse,
+)
+from lfopt.ir import (
     CannotWrite as CannotWrite,
 )
 from lfopt.ir import (
@@ -272,9 +275,6 @@ from lfopt.ir import (
     UnsupportedModel as UnsupportedModel,
 )
 from lfopt.ir import (
-    Use as Use,
-)
-from lfopt.ir import (
     Verdict as Verdict,
 )
 from lfopt.ir import (
@@ -300,9 +300,6 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     in_line as in_line,
-)
-from lfopt.ir import (
-    in_turn as in_turn,
 )
 from lfopt.ir import (
     l2_bytes as l2_bytes,

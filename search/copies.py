@@ -87,8 +87,8 @@ class _Descent:
 
     def run(self, late: Callable[[], bool], progress: Progress | None) -> None:
         """Plan the network with one choice of cones after the other. Raises KeyboardInterrupt at Ctrl-C."""
-        without, found = self.whole({}), self.barriers
-        if not found or late():
+        without, count = self.whole({}), len(self.barriers)
+        if not count or late():
             return
         choice: Choice = self.smallest()
         best = self.whole(choice) if choice else without
@@ -97,12 +97,12 @@ class _Descent:
         done = choice
         for turn in range(PASSES):
             before = choice
-            for k in range(len(found)):
+            for k in range(count):
                 if late():
                     break
                 choice = self.improved(k, choice)
                 if progress is not None:
-                    progress(turn * len(found) + k + 1, PASSES * len(found), best.result.dram_bytes)
+                    progress(turn * count + k + 1, PASSES * count, best.result.dram_bytes)
             if choice == before:
                 break
         while not self._allowed(choice):
@@ -114,11 +114,11 @@ class _Descent:
         """The best plan so far, once all of the network is planned with these cones copied, by number of the barrier. Raises KeyboardInterrupt."""
         graph, copies = with_copies(self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()})
         self.searches += 1
-        found = Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
-        costs = found.result.dram_bytes, _macs(choice)
+        copied = Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
+        costs = copied.result.dram_bytes, _macs(choice)
         if costs < self.least:
-            self.best, self.least = found, costs
-        if found.result.interrupted:
+            self.best, self.least = copied, costs
+        if copied.result.interrupted:
             raise KeyboardInterrupt
         assert self.best is not None
         return self.best
@@ -139,25 +139,25 @@ class _Descent:
 
         How many there are in all is seen to later. Larger cones are tried until one is no better than the best before it.
         """
-        found, least = choice, (0, 0)
+        cheapest, least = choice, (0, 0)
         for cone in (None, *self.cones(k)):
             other = _with(choice, k, cone)
             more = (0, 0) if other == choice else (self._more_bytes(k, choice, other), _macs(other) - _macs(choice))
             if more < least:
-                found, least = other, more
-            elif cone and cone != found.get(k):
+                cheapest, least = other, more
+            elif cone and cone != cheapest.get(k):
                 break
-        return found
+        return cheapest
 
     def smaller(self, choice: Choice) -> Choice:
         """With a smaller cone of one barrier, or none: where that costs the fewest bytes per multiply-accumulate that it saves."""
-        found, least = choice, inf
+        cheapest, least = choice, inf
         for k, chosen in choice.items():
             for cone in (None, *self.cones(k)):
                 saved = chosen.macs - (cone.macs if cone else 0)
                 if saved > 0 and (costs := self._more_bytes(k, choice, other := _with(choice, k, cone)) / saved) < least:
-                    found, least = other, costs
-        return found
+                    cheapest, least = other, costs
+        return cheapest
 
     def cones(self, k: int) -> Sequence[Cone]:
         """Of a barrier, with few enough multiply-accumulates: the smallest cone, and those larger ones whose copy runs as one group.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lfopt.fusion import CostModel, Outcome, TypeRules, combined, mapping_of
+from lfopt.fusion import CostModel, FusionOutcome, TypeRules, combined, mapping_of
 from lfopt.ops import bits
 from lfopt.ops.table import Mapping
+from search.budget import SearchBudget, one_scheme
 from search.options import DEFAULTS, Latency, SearchOptions
 from search.partition import Partitions
 from search.result import Result
-from search.tally import Tally, one_scheme
 
 
 def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
@@ -21,17 +21,17 @@ def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: 
     paper's table 5 counts.
     """
     partitions = options.partitions or Partitions(model)
-    tally = Tally(model, options, lambda: partitions.asked)
+    budget = SearchBudget(model, options, lambda: partitions.asked)
     blocks = _Blocks(partitions, options.latency or partitions.bytes_of, strict=strict)
     try:
         for seed in blocks.seeds():
-            if tally.over():
+            if budget.over():
                 break
             if blocks.block[seed] == 1 << seed:
                 blocks.grow(seed)
     except KeyboardInterrupt:
-        tally.interrupted = True
-    return one_scheme("dnnfusion", partitions, tally, blocks.block)
+        budget.interrupted = True
+    return one_scheme("dnnfusion", partitions, budget, blocks.block)
 
 
 class _Blocks:
@@ -46,8 +46,8 @@ class _Blocks:
     def seeds(self) -> list[int]:
         """One-to-one operators, that of the smallest result first."""
         flow = self.flow
-        found = [i for i, kind in enumerate(self.types) if kind is Mapping.ONE_TO_ONE]
-        return sorted(found, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
+        one_to_one = [i for i, kind in enumerate(self.types) if kind is Mapping.ONE_TO_ONE]
+        return sorted(one_to_one, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
 
     def grow(self, seed: int) -> None:
         """The block of a seed."""
@@ -61,20 +61,20 @@ class _Blocks:
                     if mask >> other & 1 or joined != 1 << other:
                         continue
                     fused, outcome = self.judged(mask, kind, other, after=after)
-                    if outcome is Outcome.BREAK or not self.may_join(mask, other):
+                    if outcome is FusionOutcome.BREAK or not self.may_join(mask, other):
                         continue
-                    if outcome is Outcome.PROFILE and self.latency(mask | joined) > self.latency(mask) + self.latency(joined):
+                    if outcome is FusionOutcome.PROFILE and self.latency(mask | joined) > self.latency(mask) + self.latency(joined):
                         continue
                     kind = fused
                     for member in bits(mask | joined):
                         self.block[member] = mask | joined
                     left.append(other)
 
-    def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, Outcome]:
+    def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, FusionOutcome]:
         """Table 3 for a block and an operator behind, or before, it."""
         fused, outcome = combined(kind, self.types[other]) if after else combined(self.types[other], kind)
         spared = kind is self.types[other] is Mapping.MANY_TO_MANY and self.rules.allow(mask | 1 << other)
-        return fused, Outcome.PROFILE if outcome is Outcome.BREAK and spared else outcome
+        return fused, FusionOutcome.PROFILE if outcome is FusionOutcome.BREAK and spared else outcome
 
     def may_join(self, mask: int, other: int) -> bool:
         """Whether no blocks wait for each other then, and the group is legal."""
@@ -85,15 +85,15 @@ class _Blocks:
 
     def _reached(self, mask: int, beyond: tuple[int, ...]) -> int:
         """Operators that the set reaches through operators and blocks outside it."""
-        found = pending = 0
+        reached = pending = 0
         for i in bits(mask):
             pending |= beyond[i]
         pending &= ~mask
         while pending:
             op = (pending & -pending).bit_length() - 1
             block = self.block[op]
-            found |= block
+            reached |= block
             for member in bits(block) if block != 1 << op else ():
                 pending |= beyond[member]
-            pending &= ~found & ~mask
-        return found
+            pending &= ~reached & ~mask
+        return reached

@@ -19,8 +19,8 @@ def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, stric
     because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions,
     softmax and normalisation may join.
     """
-    found = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), options)
-    return replace(found, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))  # other groups may move less
+    legal = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), options)
+    return replace(legal, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))  # other groups may move less
 
 
 class _OfTypes(Adapted[Floor]):
@@ -29,12 +29,12 @@ class _OfTypes(Adapted[Floor]):
     def __init__(self, model: CostModel[Floor], rules: TypeRules) -> None:
         super().__init__(model)
         self.allow = rules.allow
-        self._mates = tuple(mask & ~(rules.single & ~(1 << i)) if rules.single >> i & 1 else mask for i, mask in enumerate(model.mates))
+        self._compatible = tuple(mask & ~(rules.single & ~(1 << i)) if rules.single >> i & 1 else mask for i, mask in enumerate(model.compatible))
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Of two operators that no group may both have, neither."""
-        return self._mates
+        return self._compatible
 
     def price(self, group: int, /) -> Cost | None:
         """None where the rules break the group."""

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 
 from lfopt.fusion import CostModel, component, connected
 from lfopt.ops import Dataflow, bits
+from search.budget import NOTHING, SearchBudget
 from search.intervals import best_intervals
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Plan
+from search.partition import Partition
 from search.result import Result
-from search.tally import NOTHING, Tally
 
 FIRST_WIDTH, WIDER = 2, 16  # states kept per size in the first pass, and how much wider each next pass is
 GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
@@ -36,27 +36,27 @@ LONG = 512  # operators of a network on which a pass may take long: it begins wi
 def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
     """Find the scheme of least DRAM bytes; stopped early, the best scheme so far and a bound."""
     search, width = _Search(model, options), FIRST_WIDTH
-    tally = search.tally
+    budget = search.budget
     try:
         for plan in options.start:
-            tally.count(plan, search.dram_bytes(plan))
+            budget.count(plan, search.dram_bytes(plan))
         if (simpler := model.simpler) is not None:
             search.begin_with(simpler)
-        if len(model.dataflow) >= LONG and tally.bound < tally.best_bytes:
-            plan = best_intervals(model, tally.over)
-            tally.count(plan, search.dram_bytes(plan))
+        if len(model.dataflow) >= LONG and budget.bound < budget.best_bytes:
+            plan = best_intervals(model, budget.over)
+            budget.count(plan, search.dram_bytes(plan))
         done = 0
-        while tally.bound < tally.best_bytes and not tally.over() and done != options.passes:
+        while budget.bound < budget.best_bytes and not budget.over() and done != options.passes:
             search.walk(width)
             width, done = width * WIDER, done + 1
     except KeyboardInterrupt:
-        tally.interrupted = True
-    groups, dram_bytes = tuple(tally.best), tally.best_bytes
+        budget.interrupted = True
+    groups, dram_bytes = tuple(budget.best), budget.best_bytes
     if not groups:
         groups = tuple(1 << i for i in range(len(model.dataflow)))
         dram_bytes = search.dram_bytes(groups)
-    tally.bound = min(tally.bound, dram_bytes)
-    return tally.result("exact", groups, dram_bytes)
+    budget.bound = min(budget.bound, dram_bytes)
+    return budget.result("exact", groups, dram_bytes)
 
 
 @dataclass
@@ -74,9 +74,9 @@ class _Search:
     def __init__(self, model: CostModel, options: SearchOptions) -> None:
         self.model, self.options = model, options
         self.asked = 0
-        self.tally = Tally(model, options, lambda: self.asked)
+        self.budget = SearchBudget(model, options, lambda: self.asked)
 
-    def dram_bytes(self, groups: Plan) -> int:
+    def dram_bytes(self, groups: Partition) -> int:
         """Bytes of a scheme of legal groups."""
         total = 0
         for group in groups:
@@ -94,8 +94,8 @@ class _Search:
             first.walk(FIRST_WIDTH)
         finally:  # also what it has when it is interrupted
             self.asked += first.asked
-            if first.tally.best:
-                self.tally.count(first.tally.best, self.dram_bytes(tuple(first.tally.best)))
+            if first.budget.best:
+                self.budget.count(first.budget.best, self.dram_bytes(tuple(first.budget.best)))
 
     def walk(self, width: int) -> None:
         """One pass; improves the best scheme and the bound. Interrupted, the best scheme."""
@@ -107,7 +107,7 @@ class _Search:
             raise
 
     def _walk(self, width: int, states: dict[int, _State]) -> None:
-        flow, tally = self.model.dataflow, self.tally
+        flow, budget = self.model.dataflow, self.budget
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
         dropped = NOTHING  # least that any dropped state promises
@@ -119,34 +119,34 @@ class _Search:
                 dropped = min(dropped, lost.cost + lost.rest)
                 del level[width:]
             for position, mask in enumerate(level):
-                if tally.over():
+                if budget.over():
                     waiting = [level[position:], *levels[size + 1 :]]
                     promised = min(states[m].cost + states[m].rest for masks in waiting for m in masks)
-                    tally.bound = max(tally.bound, min(dropped, promised, tally.best_bytes))
+                    budget.bound = max(budget.bound, min(dropped, promised, budget.best_bytes))
                     self._settle(states)
                     return
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
             if self.options.progress is not None:
-                self.options.progress(size + 1, len(flow), tally.best_bytes if tally.best else None, tally.bound)
+                self.options.progress(size + 1, len(flow), budget.best_bytes if budget.best else None, budget.bound)
         end = states.get(flow.everything)
         if end is not None:
-            tally.count(_path(states, flow.everything), end.cost)
-        tally.bound = max(tally.bound, min(dropped, tally.best_bytes))
+            budget.count(_path(states, flow.everything), end.cost)
+        budget.bound = max(budget.bound, min(dropped, budget.best_bytes))
 
     def _settle(self, states: dict[int, _State]) -> None:
         """Of a pass that was not finished: the way to the best of the states that got furthest, and every other operator alone."""
         furthest = max(mask.bit_count() for mask in states)
         reached = min((mask for mask in states if mask.bit_count() == furthest), key=lambda mask: states[mask].cost + states[mask].rest)
         groups = (*_path(states, reached), *(1 << i for i in bits(self.model.dataflow.everything & ~reached)))
-        self.tally.count(groups, self.dram_bytes(groups))
+        self.budget.count(groups, self.dram_bytes(groups))
 
     def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
         """Reach the states after one. Returns what the groups that were not grown, if any, promise at the least."""
-        model, here, best = self.model, states[mask], self.tally.best_bytes
+        model, here, best = self.model, states[mask], self.budget.best_bytes
         if here.cost + here.rest >= best:
             return NOTHING
         for group, least in next_groups(model, mask, most):
-            if not group or self.tally.over():
+            if not group or self.budget.over():
                 return here.cost + here.rest
             after = mask | group
             known = states.get(after)
@@ -155,10 +155,10 @@ class _Search:
             if least >= worth or model.at_least(group) >= worth:
                 continue
             self.asked += 1
-            found = model.price(group)
-            if found is None:
+            price = model.price(group)
+            if price is None:
                 continue
-            cost = here.cost + found.dram_bytes
+            cost = here.cost + price.dram_bytes
             if known is None:
                 if cost + rest < best:
                     states[after] = _State(cost, rest, group)
@@ -182,18 +182,18 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
     After growing `most` sets of operators it ends with the empty group.
     """
     flow = model.dataflow
-    preds, succs, neighbours, mates = flow.preds, flow.succs, flow.neighbours, model.mates
+    preds, succs, neighbours, compatible = flow.preds, flow.succs, flow.neighbours, model.compatible
     rest = flow.everything & ~state
     ready = 0
     for i in bits(rest):
         if not preds[i] & rest:
             ready |= 1 << i
-    limit = _last_start(flow, mates, rest)
+    limit = _last_start(flow, compatible, rest)
     for start in bits(ready):
         if start > limit:
             return
         floor, dram = model.grow(0, None, 0, start)
-        stack = [(1 << start, floor, dram, ready | succs[start], mates[start] & rest, True)]
+        stack = [(1 << start, floor, dram, ready | succs[start], compatible[start] & rest, True)]
         while stack:
             mask, floor, dram, frontier, allowed, joined = stack.pop()
             most -= 1
@@ -216,14 +216,14 @@ def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[t
                 larger_floor, larger_dram = model.grow(mask, floor, dram, i)
                 if model.may_grow(larger, larger_floor):
                     whole = bool(neighbours[i] & mask) if joined else connected(neighbours, larger)
-                    stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & mates[i], whole))
+                    stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & compatible[i], whole))
 
 
-def _last_start(flow: Dataflow, mates: tuple[int, ...], rest: int) -> int:
+def _last_start(flow: Dataflow, compatible: tuple[int, ...], rest: int) -> int:
     """Highest operator that may be the lowest of the next group: the first one whose own group waits for nothing."""
     for i in bits(rest):
         others = rest & ~(flow.descendants[i] | 1 << i)
-        if not any(flow.ancestors[mate] & others for mate in bits(mates[i] & rest)):
+        if not any(flow.ancestors[joining] & others for joining in bits(compatible[i] & rest)):
             return i
     return len(flow)
 

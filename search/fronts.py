@@ -19,7 +19,7 @@ import numpy as np
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.objectives import Choice, best_of, first_of
-from search.weighted import Run, Ways, Weighted, Weights
+from search.weighted import CostWeights, Run, Ways, WeightedModel
 
 Vector = tuple[int, int, int]  # of bytes, cycles and pJ, or weights of them
 AXES = {name: k for k, name in enumerate(Figures._fields)}
@@ -100,8 +100,8 @@ def supported(
     count, known = 0, [start]
     while (weights := hull.next()) is not None and (most is None or count < most):
         count += 1
-        scaled = Weights(*(TIE * weight + 1 for weight in weights))  # the others break ties
-        result = run(Weighted(model, ways, least, scaled), first_of(ways, known, scaled))
+        scaled = CostWeights(*(TIE * weight + 1 for weight in weights))  # the others break ties
+        result = run(WeightedModel(model, ways, least, scaled), first_of(ways, known, scaled))
         choice = best_of(ways, result.groups, scaled)
         known.append(choice.groups)
         if result.interrupted:

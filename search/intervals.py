@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lfopt.fusion import CostModel, connected, connected_parts
-from search.partition import Plan
-from search.tally import NOTHING
+from search.budget import NOTHING
+from search.partition import Partition
 
 LONGEST = 64  # operators of an interval
 
 
-def best_intervals(model: CostModel, over: Callable[[], bool]) -> Plan:
+def best_intervals(model: CostModel, over: Callable[[], bool]) -> Partition:
     """Groups in an executable order. `over`: whether the time is; then the operators that were not reached are alone."""
     flow = model.dataflow
     least = [0] + [NOTHING] * len(flow)  # per position: bytes of the operators before it
-    last: list[tuple[int, Plan]] = [(0, ())] * len(least)  # per position: where its last interval begins, and the groups of that
+    last: list[tuple[int, Partition]] = [(0, ())] * len(least)  # per position: where its last interval begins, and the groups of that
     for start in range(len(flow)):
         if over():
             last[start + 1 :] = [(op, (1 << op,)) for op in range(start, len(flow))]
@@ -43,7 +43,7 @@ def best_intervals(model: CostModel, over: Callable[[], bool]) -> Plan:
     return groups
 
 
-def _bytes(model: CostModel, groups: Plan) -> int | None:
+def _bytes(model: CostModel, groups: Partition) -> int | None:
     """Of groups; None where one is not legal."""
     total = 0
     for group in groups:

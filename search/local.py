@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lfopt.fusion import CostModel
+from search.budget import NOTHING, PlanBudget
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Dice, Guide, Partitions, Plan
+from search.partition import Partition, Partitions, RepairPolicy, Rng
 from search.result import Result
-from search.tally import NOTHING, PlanTally
 
 TRIES = 20  # edits drawn for one plan before a repeat is accepted
 
@@ -19,44 +19,46 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
     Source: arXiv 2501.00636 (its LS, K = 10). With the budgets of its tables, three plans end nearer to the optimum than ten wherever they differ: on
     ResNet-50 and MobileNet-V2 under brr, 1 % and 0 % instead of 3 % and 6 %.
     """
-    tally = PlanTally(model, options)
-    partitions, dice, guide, start = tally.partitions, tally.dice, tally.guide, options.start
+    budget = PlanBudget(model, options)
+    partitions, rng, policy, start = budget.partitions, budget.rng, budget.policy, options.start
     seen: set[frozenset[int]] = set()
-    kept: list[tuple[int, int, Plan]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
+    kept: list[tuple[int, int, Partition]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
-    def add(plan: Plan, dram_bytes: int) -> None:
-        same, settled = frozenset(plan), tally.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0])
-        tally.count(plan, dram_bytes if settled is None else settled)
+    def add(plan: Partition, dram_bytes: int) -> None:
+        same, settled = frozenset(plan), budget.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0])
+        budget.count(plan, dram_bytes if settled is None else settled)
         if settled is not None and same not in seen:
-            kept.append((settled, -tally.plans_evaluated, plan))
+            kept.append((settled, -budget.plans_evaluated, plan))
         seen.add(same)
 
     try:
-        for plan in start[: tally.left]:
+        for plan in start[: budget.left]:
             add(plan, sum(map(partitions.bytes_of, plan)))
-        while tally.left > 0 and len(kept) < keep:
-            plan = partitions.in_order(partitions.draw(dice, guide))
+        while budget.left > 0 and len(kept) < keep:
+            plan = partitions.in_order(partitions.draw(rng, policy))
             add(plan, partitions.dram_bytes(plan))
-        while tally.left > 0:
+        while budget.left > 0:
             for dram_bytes, _, plan in tuple(kept):
-                if tally.left <= 0:
+                if budget.left <= 0:
                     break
-                add(*_fresh(partitions, plan, dram_bytes, seen, dice, guide))
+                add(*_fresh(partitions, plan, dram_bytes, seen, rng, policy))
             kept.sort()
             del kept[keep:]
     except KeyboardInterrupt:
-        tally.interrupted = True
-    return tally.sampled("local")
+        budget.interrupted = True
+    return budget.sampled("local")
 
 
-def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, guide: Guide) -> tuple[Plan, int]:
+def _fresh(
+    partitions: Partitions, plan: Partition, dram_bytes: int, seen: set[frozenset[int]], rng: Rng, policy: RepairPolicy
+) -> tuple[Partition, int]:
     """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes. Only the groups around the edit are priced."""
     edited, change = plan, 0
     for _ in range(TRIES):
-        if (found := _edit(partitions, plan, dice)) is None:
+        if (edit := _edit(partitions, plan, rng)) is None:
             continue
-        start, stop, groups = found
-        legal = partitions.fit(groups, dice, guide)
+        start, stop, groups = edit
+        legal = partitions.fit(groups, rng, policy)
         edited = (*plan[:start], *legal, *plan[stop:])
         change = partitions.dram_bytes(legal) - partitions.dram_bytes(plan[start:stop])
         if frozenset(edited) not in seen:
@@ -64,38 +66,38 @@ def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozen
     return edited, dram_bytes + change
 
 
-def _edit(partitions: Partitions, plan: Plan, dice: Dice) -> tuple[int, int, Plan] | None:
-    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None if groups would wait in a circle.
+def _edit(partitions: Partitions, plan: Partition, rng: Rng) -> tuple[int, int, Partition] | None:
+    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None at a cyclic dependency of groups.
 
     The edit happens at a link. Where it is cut: the groups at its ends are merged, or one end moves over, with whatever of its group must come along
     to keep the order. Where it is fused: the group is split there, and one part may join another group beside it.
     """
     if not partitions.links:
         return None
-    u, v = partitions.links[dice.below(len(partitions.links))]
+    u, v = partitions.links[rng.below(len(partitions.links))]
     a, b = _group_of(plan, u), _group_of(plan, v)
-    mine, kind = plan[a], dice.below(4)
+    mine, kind = plan[a], rng.below(4)
     if a != b:
         if kind < 2:
-            touched, made = (a, b), [mine | plan[b]]
+            touched, merged = (a, b), [mine | plan[b]]
         else:
             moved = partitions.after(u) & mine if kind == 2 else partitions.before(v) & plan[b]
-            touched, made = (a, b), [mine & ~moved, plan[b] & ~moved]
-            made[kind == 2] |= moved
+            touched, merged = (a, b), [mine & ~moved, plan[b] & ~moved]
+            merged[kind == 2] |= moved
     else:
         part = partitions.before(u) & mine if kind & 1 else partitions.after(v) & mine
-        touched, made = (a,), [part, mine & ~part]
+        touched, merged = (a,), [part, mine & ~part]
         if kind & 2 and (beside := partitions.beside(part) & ~mine):
-            target = _group_of(plan, dice.member(beside))
-            touched, made = (a, target), [mine & ~part, plan[target] | part]
+            target = _group_of(plan, rng.member(beside))
+            touched, merged = (a, target), [mine & ~part, plan[target] | part]
     start, stop = min(touched), max(touched) + 1
     groups = [plan[i] for i in range(start, stop) if i not in touched]
-    for mask in made:
+    for mask in merged:
         groups += partitions.parts(mask)
     ordered = partitions.executable(groups)
     return None if ordered is None else (start, stop, ordered)
 
 
-def _group_of(plan: Plan, operator: int) -> int:
+def _group_of(plan: Partition, operator: int) -> int:
     """Position of the operator's group."""
     return next(i for i, group in enumerate(plan) if group >> operator & 1)

@@ -28,15 +28,15 @@ from pymoo.operators.selection.tournament import TournamentSelection
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from lfopt.ops import bits
+from search.budget import NOTHING, PlanBudget
 from search.objectives import Choice, total
 from search.options import DEFAULTS, SearchOptions
-from search.partition import Dice, Guide, Partitions, Plan
+from search.partition import Partition, Partitions, RepairPolicy, Rng
 from search.result import Front, Result
-from search.tally import NOTHING, PlanTally
 from search.weighted import Ways
 
 Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or some of the figures of a plan
-Made = tuple[Plan, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
+Individual = tuple[Partition, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
 
 
 def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10) -> Result:
@@ -48,22 +48,22 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
     The first population has the legal plans of `options.start` among random ones.
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
-    tally = PlanTally(model, options, Dice((options.seed, 1)))  # pymoo draws from default_rng(seed)
-    partitions = tally.partitions
-    code = _Code(partitions, tally.dice, tally.guide, [(plan, ()) for plan in options.start])
-    bred: dict[Point, Made] = {}
+    budget = PlanBudget(model, options, Rng((options.seed, 1)))  # pymoo draws from default_rng(seed)
+    partitions = budget.partitions
+    code = _Code(partitions, budget.rng, budget.policy, [(plan, ()) for plan in options.start])
+    bred: dict[Point, Individual] = {}
 
-    def point(made: Made) -> Point:
-        plan, required = made[0], partitions.required_bytes(made[0])
+    def point(individual: Individual) -> Point:
+        plan, required = individual[0], partitions.required_bytes(individual[0])
         below = min((d for d, b in bred if b <= required), default=NOTHING)  # from there on another plan is as good in both
-        settled = tally.settled(plan, partitions.dram_bytes(plan), below)
-        found = partitions.dram_bytes(plan) if settled is None else settled
-        tally.count(plan, found)
-        return found, required
+        settled = budget.settled(plan, partitions.dram_bytes(plan), below)
+        dram_bytes = partitions.dram_bytes(plan) if settled is None else settled
+        budget.count(plan, dram_bytes)
+        return dram_bytes, required
 
-    _breed(tally, code, point, _Flip(), 2, bred, population, offspring)
+    _breed(budget, code, point, _Flip(), 2, bred, population, offspring)
     front: Front = tuple((d, b, partitions.in_order(plan)) for (d, b), (plan, _) in sorted(bred.items()))
-    return tally.sampled("nsga2", front)
+    return budget.sampled("nsga2", front)
 
 
 def evolve_figures(
@@ -74,69 +74,69 @@ def evolve_figures(
     `axes`: positions in `Figures`. A genome says which links are fused, and in which way each group runs; the first population has the plans of
     `start` among neighbours of theirs, so that what lies inside the convex hull of the plans that exact searches find is looked for around them.
     """
-    tally = PlanTally(model, options, Dice((options.seed, 2)))
-    code = _CodeOfWays(tally.partitions, tally.dice, tally.guide, [(choice.groups, choice.ways) for choice in start], ways)
-    known: dict[Made, Figures] = {}
+    budget = PlanBudget(model, options, Rng((options.seed, 2)))
+    code = _CodeOfWays(budget.partitions, budget.rng, budget.policy, [(choice.groups, choice.ways) for choice in start], ways)
+    known: dict[Individual, Figures] = {}
 
-    def point(made: Made) -> Point:
-        figures = known[made] = total(ways, *made)
-        tally.count(made[0], figures.dram_bytes)
+    def point(individual: Individual) -> Point:
+        figures = known[individual] = total(ways, *individual)
+        budget.count(individual[0], figures.dram_bytes)
         return tuple(figures[k] for k in axes)
 
-    bred: dict[Point, Made] = {}
-    _breed(tally, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
-    found: list[Choice] = []
-    for _, made in sorted(bred.items()):
-        way = dict(zip(*made, strict=True))
-        groups = tally.partitions.in_order(made[0])
-        found.append(Choice(known[made], groups, tuple(way[group] for group in groups)))
-    return sorted(found), tally.interrupted
+    bred: dict[Point, Individual] = {}
+    _breed(budget, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
+    choices: list[Choice] = []
+    for _, individual in sorted(bred.items()):
+        way = dict(zip(*individual, strict=True))
+        groups = budget.partitions.in_order(individual[0])
+        choices.append(Choice(known[individual], groups, tuple(way[group] for group in groups)))
+    return sorted(choices), budget.interrupted
 
 
 def _breed(
-    tally: PlanTally,
+    budget: PlanBudget,
     code: _Code,
-    point: Callable[[Made], Point],
+    point: Callable[[Individual], Point],
     mutation: Mutation,
     width: int,
-    front: dict[Point, Made],
+    front: dict[Point, Individual],
     population: int,
     offspring: int,
 ) -> None:
     """Fill `front` with plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
-    made: dict[bytes, Made] = {}  # of the genomes asked for last
+    decoded: dict[bytes, Individual] = {}  # of the genomes asked for last
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
         "sampling": _Draws(code),
         "selection": TournamentSelection(func_comp=_smaller_index),
         "crossover": _TwoPoint(),
         "mutation": mutation,
         "survival": _RankAndCrowding(),
-        "repair": _Legal(code, made),
+        "repair": _Legal(code, decoded),
         "eliminate_duplicates": _NoRepeats(),
         "output": None,
     }
-    budget = tally.options.budget
-    algorithm = _Nsga2(pop_size=min(population, max(budget, 1)), n_offsprings=offspring, **operators)
+    plans = budget.options.budget
+    algorithm = _Nsga2(pop_size=min(population, max(plans, 1)), n_offsprings=offspring, **operators)
     genomes = Genomes(n_var=max(code.genes, 1), n_obj=width, xl=0, xu=code.largest, vtype=np.uint8)
-    algorithm.setup(genomes, seed=tally.options.seed, termination=NoTermination())
+    algorithm.setup(genomes, seed=budget.options.seed, termination=NoTermination())
     try:
-        while tally.left > 0:
-            made.clear()
+        while budget.left > 0:
+            decoded.clear()
             asked = algorithm.ask()
             if asked is None or len(asked) == 0:
                 break  # every genome that crossover and mutation reach is in the population
             points: list[Point] = []
             for individual in asked:
-                if tally.left <= 0:
+                if budget.left <= 0:
                     break
-                plan = made[individual.X.tobytes()]
+                plan = decoded[individual.X.tobytes()]
                 points.append(point(plan))
                 _keep(front, points[-1], plan)
             else:
                 asked.set("F", np.array(points, dtype=np.int64))
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
-        tally.interrupted = True
+        budget.interrupted = True
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
@@ -145,27 +145,27 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     >>> fronts([(1, 5), (2, 2), (3, 3), (5, 1), (2, 2)])
     [[0, 1, 4, 3], [2]]
     """
-    found: list[list[int]] = []
+    ranked: list[list[int]] = []
     if points and len(points[0]) != 2:
         return _fronts(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
         # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before those that do not.
-        k = bisect_left(found, 1, key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]))
-        if k == len(found):
-            found.append([])
-        found[k].append(i)
-    return found
+        k = bisect_left(ranked, 1, key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]))
+        if k == len(ranked):
+            ranked.append([])
+        ranked[k].append(i)
+    return ranked
 
 
 def _fronts(points: Sequence[Point]) -> list[list[int]]:
     """As `fronts`, of any number of figures, each point held against those before it."""
-    found: list[list[int]] = []
+    ranked: list[list[int]] = []
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
-        rank = next((k for k, front in enumerate(found) if not any(_beats(points[j], points[i]) for j in front)), len(found))
-        if rank == len(found):
-            found.append([])
-        found[rank].append(i)
-    return found
+        rank = next((k for k, front in enumerate(ranked) if not any(_beats(points[j], points[i]) for j in front)), len(ranked))
+        if rank == len(ranked):
+            ranked.append([])
+        ranked[rank].append(i)
+    return ranked
 
 
 def _beats(a: Point, b: Point) -> bool:
@@ -196,7 +196,7 @@ def _smaller_index(_: Population, pairs: np.ndarray, **__: object) -> np.ndarray
     return pairs.min(axis=1, keepdims=True)
 
 
-def _keep(front: dict[Point, Made], point: Point, plan: Made) -> None:
+def _keep(front: dict[Point, Individual], point: Point, plan: Individual) -> None:
     """Add a plan unless one at least as good in everything is there; drop those it dominates."""
     if any(point == other or _beats(other, point) for other in front):
         return
@@ -210,8 +210,8 @@ class _Code:
 
     largest = 1  # value of a gene
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Made]) -> None:
-        self.partitions, self.dice, self.guide = partitions, dice, guide
+    def __init__(self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual]) -> None:
+        self.partitions, self.rng, self.policy = partitions, rng, policy
         for group in (group for plan, _ in start for group in plan):
             partitions.price(group)
         self.genes = len(partitions.links)
@@ -219,15 +219,15 @@ class _Code:
 
     def draw(self) -> np.ndarray:
         """Genome of a random plan."""
-        return self.encode((tuple(self.partitions.draw(self.dice, self.guide)), ()))
+        return self.encode((tuple(self.partitions.draw(self.rng, self.policy)), ()))
 
-    def encode(self, made: Made) -> np.ndarray:
+    def encode(self, individual: Individual) -> np.ndarray:
         """Genome of a plan of legal groups."""
-        return self.partitions.encode(made[0])
+        return self.partitions.encode(individual[0])
 
-    def decode(self, genome: np.ndarray) -> Made:
+    def decode(self, genome: np.ndarray) -> Individual:
         """The legal plan that a genome stands for."""
-        return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.guide)), ()
+        return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.rng, self.policy)), ()
 
 
 class _CodeOfWays(_Code):
@@ -238,8 +238,8 @@ class _CodeOfWays(_Code):
 
     largest = 255
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Made], ways: Ways) -> None:
-        super().__init__(partitions, dice, guide, start)
+    def __init__(self, partitions: Partitions, rng: Rng, policy: RepairPolicy, start: Sequence[Individual], ways: Ways) -> None:
+        super().__init__(partitions, rng, policy, start)
         self.ways = ways
         links = [0] * len(partitions.flow)
         for _, later in partitions.links:
@@ -250,28 +250,28 @@ class _CodeOfWays(_Code):
 
     def draw(self) -> np.ndarray:
         """A plan of the start with a few of its genes changed, so that not everything is timed anew."""
-        genome = self.encode(self.start[self.dice.below(len(self.start))])
-        for _ in range(1 + self.dice.below(3)):
-            at = self.dice.below(self.genes)
-            genome[at] = self.dice.below(256) if at in self.of_ways else 1 - genome[at]
+        genome = self.encode(self.start[self.rng.below(len(self.start))])
+        for _ in range(1 + self.rng.below(3)):
+            at = self.rng.below(self.genes)
+            genome[at] = self.rng.below(256) if at in self.of_ways else 1 - genome[at]
         return self.encode(self.decode(genome))
 
-    def encode(self, made: Made) -> np.ndarray:
+    def encode(self, individual: Individual) -> np.ndarray:
         """See `_Code`."""
         genome = np.zeros(self.genes, np.uint8)
-        genome[self.of_links] = super().encode(made)
-        for group, way in zip(*made, strict=True):
+        genome[self.of_links] = super().encode(individual)
+        for group, way in zip(*individual, strict=True):
             genome[self.of_ways[next(bits(group))]] = way
         return genome
 
-    def decode(self, genome: np.ndarray) -> Made:
+    def decode(self, genome: np.ndarray) -> Individual:
         """See `_Code`. A gene that is larger than there are ways counts from the first one on again."""
         plan, _ = super().decode(genome[self.of_links])
         return plan, tuple(int(genome[self.of_ways[next(bits(group))]]) % len(self.ways(group)) for group in plan)
 
 
 class _Nsga2(NSGA2):
-    """pymoo's loop without the upkeep of an optimum that nobody reads."""
+    """pymoo's loop without the upkeep of an optimum that nothing reads."""
 
     def _set_optimum(self, **_: object) -> None:
         self.opt = self.pop
@@ -285,7 +285,7 @@ class _Draws(Sampling):
         self.code = code
 
     def _do(self, problem: Genomes, n_samples: int, *_: object, **__: object) -> Any:
-        start = [self.code.encode(made) for made in self.code.start]
+        start = [self.code.encode(individual) for individual in self.code.start]
         plans = [*start[:n_samples], *(self.code.draw() for _ in range(n_samples - len(start)))]
         return np.stack([np.resize(plan, problem.n_var) for plan in plans])
 
@@ -293,15 +293,15 @@ class _Draws(Sampling):
 class _Legal(Repair):
     """Replaces each genome by that of the legal plan that it decodes to, and remembers the plan."""
 
-    def __init__(self, code: _Code, made: dict[bytes, Made]) -> None:
+    def __init__(self, code: _Code, decoded: dict[bytes, Individual]) -> None:
         super().__init__()
-        self.code, self.made = code, made
+        self.code, self.decoded = code, decoded
 
     def _do(self, problem: Genomes, X: np.ndarray, **_: object) -> np.ndarray:  # noqa: N803 - pymoo's name
         for row, genome in enumerate(X):
             plan = self.code.decode(genome)
             X[row] = np.resize(self.code.encode(plan), problem.n_var)
-            self.made[X[row].tobytes()] = plan
+            self.decoded[X[row].tobytes()] = plan
         return X
 
 

@@ -1,8 +1,8 @@
 """Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of them.
 
-Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a `Weighted` cost model, finds plans on the convex
-hull of all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then
-spent on ways of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap: the bound says by how
+Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a `WeightedModel`, finds plans on the convex hull
+of all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then spent on
+ways of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap: the bound says by how
 much at most.
 
 Where something else than bytes is minimised, bytes weigh much at first and then ever less: few groups are of interest then, and each plan is the
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, get_args
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.result import Result
-from search.weighted import Run, Ways, Weighted, Weights
+from search.weighted import CostWeights, Run, Ways, WeightedModel
 
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -42,7 +42,7 @@ class Caps(NamedTuple):
 
     def over(self, figures: Figures) -> Figures:
         """By how much figures are above the caps."""
-        return Figures(*(max(found - cap, 0) if cap is not None else 0 for found, cap in zip(figures, self, strict=True)))
+        return Figures(*(max(figure - cap, 0) if cap is not None else 0 for figure, cap in zip(figures, self, strict=True)))
 
     def allow(self, figures: Figures) -> bool:
         """Whether a plan may take so much."""
@@ -77,7 +77,7 @@ class Choice(NamedTuple):
     ways: tuple[int, ...]  # position in what `Ways` gives
 
 
-class Found(NamedTuple):
+class SearchOutcome(NamedTuple):
     """What came of a search."""
 
     choice: Choice
@@ -90,13 +90,13 @@ def total(ways: Ways, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
     return sum((ways(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
 
 
-def best_of(ways: Ways, groups: Sequence[int], weights: Weights) -> Choice:
+def best_of(ways: Ways, groups: Sequence[int], weights: CostWeights) -> Choice:
     """A plan of these groups, each in its best way."""
     chosen = tuple(min(range(len(known)), key=lambda k: weights.of(known[k])) for known in map(ways, groups))
     return Choice(total(ways, groups, chosen), tuple(groups), chosen)
 
 
-def first_of(ways: Ways, plans: Iterable[Sequence[int]], weights: Weights) -> Sequence[int]:
+def first_of(ways: Ways, plans: Iterable[Sequence[int]], weights: CostWeights) -> Sequence[int]:
     """Of some plans, that of the least weighted sum."""
     return min((best_of(ways, groups, weights) for groups in plans), key=lambda choice: weights.of(choice.figures)).groups
 
@@ -110,22 +110,22 @@ def optimise(
     start: Sequence[int],
     over: Callable[[], bool] = lambda: False,
     near: float = 0.0,
-) -> Found:
+) -> SearchOutcome:
     """The best plan that searches of weighted sums find. `start`: a legal plan to begin with; `run`: a search; `over`: whether its time is over.
 
-    `near`: share of its value by which a plan may be above its bound where that ends the search. See `Weighted` for the others.
+    `near`: share of its value by which a plan may be above its bound where that ends the search. See `WeightedModel` for the others.
     """
     search = _Search(model, ways, least, objective, run, over, near)
     search.known.append(best_of(ways, start, _lexical(objective.name)))
     last = search.descended()
     if last is None or not objective.caps.allow(search.best.figures):
         last = search.capped(last or search.free())
-    return Found(spend(ways, objective, search.best), search.bound, last)
+    return SearchOutcome(spend(ways, objective, search.best), search.bound, last)
 
 
-def _lexical(name: ObjectiveName) -> Weights:
+def _lexical(name: ObjectiveName) -> CostWeights:
     """The value first (of a product: the energy), then cycles and bytes."""
-    return Weights(1, 1, 0)._replace(**{FIGURE.get(name, "energy_pj"): UNIT})
+    return CostWeights(1, 1, 0)._replace(**{FIGURE.get(name, "energy_pj"): UNIT})
 
 
 class _Search:
@@ -152,13 +152,15 @@ class _Search:
     def best(self) -> Choice:
         return min(self.known, key=lambda choice: self.objective.order(choice.figures))
 
-    def solve(self, weights: Weights) -> tuple[Choice, Result]:
+    def solve(self, weights: CostWeights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
-        found = self.run(Weighted(self.model, self.ways, self.least, weights), first_of(self.ways, [known.groups for known in self.known], weights))
-        self.interrupted = self.interrupted or found.interrupted
-        choice = best_of(self.ways, found.groups, weights)
+        weighted = self.run(
+            WeightedModel(self.model, self.ways, self.least, weights), first_of(self.ways, [known.groups for known in self.known], weights)
+        )
+        self.interrupted = self.interrupted or weighted.interrupted
+        choice = best_of(self.ways, weighted.groups, weights)
         self.known.append(choice)
-        return choice, found
+        return choice, weighted
 
     def descended(self) -> Result | None:
         """With bytes at a multiplier that falls, while there is time, until they are above their cap. None where they never are."""
@@ -183,7 +185,7 @@ class _Search:
             if best in seen or self.stopped:
                 break
             seen.add(best)
-            _, result = self.solve(Weights(1, max(best.energy_pj, 1) << 16, max(best.cycles, 1) << 16))
+            _, result = self.solve(CostWeights(1, max(best.energy_pj, 1) << 16, max(best.cycles, 1) << 16))
         return result
 
     def capped(self, last: Result) -> Result:
@@ -238,12 +240,12 @@ class _Search:
 
 def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
     """The same groups, each in another way where that lowers the value and the caps allow it: what saves most for what it takes first."""
-    found = choice
+    chosen = choice
     while True:
-        better = [other for other in _turns(ways, found) if objective.order(other.figures) < objective.order(found.figures)]
+        better = [other for other in _turns(ways, chosen) if objective.order(other.figures) < objective.order(chosen.figures)]
         if not better:
-            return found
-        found = max(better, key=lambda other: _ratio(objective, found.figures, other.figures))
+            return chosen
+        chosen = max(better, key=lambda other: _ratio(objective, chosen.figures, other.figures))
 
 
 def _turns(ways: Ways, choice: Choice) -> Iterator[Choice]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search.partition import Partitions, Plan, Screen, Split
+from search.partition import Partition, Partitions, Screen, Split
 
 Progress = Callable[[int, int, int | None, int], None]  # (done, of how many, best DRAM bytes if there is a plan, lower bound); see `Method.unit`
-Settle = Callable[[int], bool]  # (legal group of what may be a good plan) -> whether its price has changed now that a judge was asked
+Settle = Callable[[int], bool]  # (legal group of what may be a good plan) -> whether its price has changed now that the evaluator was asked
 Latency = Callable[[int], float]  # (group) -> what running it takes, in any unit
 
 
@@ -25,8 +25,8 @@ class SearchOptions:
     seed: int = 0  # of the random numbers
     split: Split | None = None  # where groups that do not fit are broken; None: at random
     screen: Screen | None = None  # which groups are worth the price; None: all
-    start: tuple[Plan, ...] = ()  # legal plans to begin with
-    settle: Settle | None = None  # where prices are hopes (`search.hopes`): asked about the groups of what may be a good plan; None: prices are real
+    start: tuple[Partition, ...] = ()  # legal plans to begin with
+    settle: Settle | None = None  # where prices are optimistic (`search.lazy`): asked about the groups of a promising plan; None: prices are exact
     latency: Latency | None = None  # decides doubtful pairs; None: DRAM bytes do
     passes: int | None = None  # over the network, at most; None: until the plan is proven
 

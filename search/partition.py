@@ -18,13 +18,13 @@ import numpy as np
 from lfopt.fusion import CostModel, connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import bits
-from search.result import Repairs
+from search.result import RepairStats
 
 PAIRED = 3  # earlier readers of the same map that a reader is paired with
 
 KEPT = 200_000  # illegal groups, and groups with their parts, remembered before these memories start afresh
 
-Plan = tuple[int, ...]
+Partition = tuple[int, ...]
 Split = Callable[[int], Sequence[int] | None]  # an illegal group -> smaller groups in an executable order, or None
 Screen = Callable[[Sequence[int]], Sequence[bool]]  # groups -> whether each looks legal; one that does not is broken without being checked
 
@@ -38,7 +38,7 @@ class Price(NamedTuple):
 
 
 @dataclass
-class Guide:
+class RepairPolicy:
     """How one search breaks groups that do not fit: where `split` says, at random where it says nothing; and how often it did.
 
     A group that `screen` takes for illegal is broken unchecked, unless this search has found it legal before. `split` is given illegal groups, and
@@ -53,9 +53,9 @@ class Guide:
     legal: set[int] = field(default_factory=set[int])  # groups that this search found legal, if it screens
 
     @property
-    def repairs(self) -> Repairs:
+    def repairs(self) -> RepairStats:
         """The counts so far."""
-        return Repairs(self.guided, self.random, self.screened)
+        return RepairStats(self.guided, self.random, self.screened)
 
     def doubted(self, groups: Iterable[int], anywhere: Callable[[int], bool]) -> set[int]:
         """Those of the groups that are to be broken unchecked; none that is legal `anywhere`."""
@@ -65,18 +65,18 @@ class Guide:
         return {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes} if unsure else set()
 
 
-class Dice:
+class Rng:
     """Whole random numbers from PCG64: the same for a seed on every machine."""
 
     def __init__(self, seed: int | tuple[int, ...]) -> None:
         self._source = np.random.default_rng(seed).bit_generator
         self._words: list[int] = []
 
-    def below(self, sides: int) -> int:
-        """A number from 0 to sides - 1."""
+    def below(self, stop: int) -> int:
+        """A number from 0 to stop - 1."""
         if not self._words:
             self._words = self._source.random_raw(1024).tolist()
-        return self._words.pop() * sides >> 64
+        return self._words.pop() * stop >> 64
 
     def bytes(self, count: int) -> np.ndarray:
         """(count,) uint8."""
@@ -97,7 +97,7 @@ class Partitions:
         self.model = model
         flow = self.flow = model.dataflow
         self.links: tuple[tuple[int, int], ...] = tuple(_links(model))  # (earlier operator, later operator)
-        self.singles: Plan = tuple(1 << i for i in range(len(flow)))
+        self.singles: Partition = tuple(1 << i for i in range(len(flow)))
         self._upto = tuple(above | 1 << i for i, above in enumerate(flow.ancestors))
         self._from = tuple(below | 1 << i for i, below in enumerate(flow.descendants))
         into: list[list[tuple[int, int]]] = [[] for _ in flow.operators]
@@ -131,12 +131,12 @@ class Partitions:
             return known
         if mask in self._illegal:
             return None
-        found = None
+        cost = None
         if self._may_fit(mask):
             self.asked += 1
-            found = self.model.price(mask)
-        if found is not None:
-            price = self._prices[mask] = self._priced(mask, found)
+            cost = self.model.price(mask)
+        if cost is not None:
+            price = self._prices[mask] = self._priced(mask, cost)
             return price
         if len(self._illegal) >= KEPT:
             self._illegal.clear()
@@ -155,7 +155,7 @@ class Partitions:
         """False if bounds that never fall as a group grows rule it out: much cheaper than to evaluate a large group."""
         if mask & (mask - 1) == 0:
             return True
-        if mask & ~self.model.mates[mask.bit_length() - 1]:
+        if mask & ~self.model.compatible[mask.bit_length() - 1]:
             return False
         group = floor = dram = 0
         for op in bits(mask):
@@ -177,10 +177,10 @@ class Partitions:
         """Operators outside the group whose results it reads."""
         if mask not in self._needs:
             preds = self.flow.preds
-            found = 0
+            read = 0
             for i in bits(mask):
-                found |= preds[i]
-            self._needs[mask] = found & ~mask
+                read |= preds[i]
+            self._needs[mask] = read & ~mask
         return self._needs[mask]
 
     def before(self, operator: int) -> int:
@@ -193,36 +193,36 @@ class Partitions:
 
     def beside(self, mask: int) -> int:
         """Operators outside the set that may be fused with one of its operators."""
-        found = 0
+        neighbours = 0
         for i in bits(mask):
-            found |= self.flow.neighbours[i]
-        return found & ~mask
+            neighbours |= self.flow.neighbours[i]
+        return neighbours & ~mask
 
-    def cut(self, mask: int, dice: Dice) -> tuple[int, ...]:
+    def cut(self, mask: int, rng: Rng) -> tuple[int, ...]:
         """A convex set cut in two at a random place, as connected parts in an executable order."""
         while True:
-            at = dice.member(mask)
-            first = mask & self._upto[at] if dice.below(2) else mask & ~self._from[at]
+            at = rng.member(mask)
+            first = mask & self._upto[at] if rng.below(2) else mask & ~self._from[at]
             if first and first != mask:
                 return self.parts(first) + self.parts(mask ^ first)
 
-    def fit(self, groups: Iterable[int], dice: Dice, guide: Guide | None = None) -> list[int]:
-        """The same groups, with every illegal one broken into legal ones in its place: as the guide says, else at random.
+    def fit(self, groups: Iterable[int], rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
+        """The same groups, with every illegal one broken into legal ones in its place: as the policy says, else at random.
 
         Convex, connected groups in an executable order stay so. A single operator is always legal, so this ends.
         """
-        guide = guide or Guide()
+        policy = policy or RepairPolicy()
         legal: list[int] = []
         waiting = list(groups)
-        split, anywhere = guide.split, self.model.legal_anywhere
-        doubted = guide.doubted(waiting, anywhere) if guide.screen else set[int]()
+        split, anywhere = policy.split, self.model.legal_anywhere
+        doubted = policy.doubted(waiting, anywhere) if policy.screen else set[int]()
         waiting.reverse()
         price, known = self.price, self._prices
         guided = at_random = 0
         while waiting:
             group = waiting.pop()
             if group in doubted:
-                guide.screened += 1
+                policy.screened += 1
             elif group in known or price(group):
                 legal.append(group)
                 continue
@@ -231,14 +231,14 @@ class Partitions:
                 guided += 1
             else:
                 at_random += 1
-                smaller = self.cut(group, dice)
-                if guide.screen:
-                    doubted |= guide.doubted(smaller, anywhere)
+                smaller = self.cut(group, rng)
+                if policy.screen:
+                    doubted |= policy.doubted(smaller, anywhere)
             waiting.extend(reversed(smaller))
-        guide.guided += guided
-        guide.random += at_random
-        if guide.screen:
-            guide.legal.update(legal)
+        policy.guided += guided
+        policy.random += at_random
+        if policy.screen:
+            policy.legal.update(legal)
         return legal
 
     # -- plans ---------------------------------------------------------------------------------------------------------------------------
@@ -314,13 +314,13 @@ class Partitions:
                 above.append(direct | indirect)
         return [group for group in members if group]
 
-    def draw(self, dice: Dice, guide: Guide | None = None) -> list[int]:
+    def draw(self, rng: Rng, policy: RepairPolicy | None = None) -> list[int]:
         """A random legal plan: every link is fused with a probability that is itself drawn, between a half and one.
 
         Below a half, plans are little better than every operator alone; at one, everything is fused and then cut at random.
         """
-        genome = (dice.bytes(len(self.links)) <= 127 + dice.below(129)).tobytes()
-        return self.fit(self.decode(genome), dice, guide)
+        genome = (rng.bytes(len(self.links)) <= 127 + rng.below(129)).tobytes()
+        return self.fit(self.decode(genome), rng, policy)
 
     def bytes_of(self, group: int) -> int:
         """DRAM bytes of a legal group, which is priced if it is not yet."""
@@ -328,7 +328,7 @@ class Partitions:
         assert price is not None, "a legal group has a price"
         return price.dram_bytes
 
-    def executable(self, groups: Iterable[int]) -> Plan | None:
+    def executable(self, groups: Iterable[int]) -> Partition | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
 
         Whatever is in none of these groups counts as executed before them.
@@ -349,7 +349,7 @@ class Partitions:
             waiting = late
         return tuple(ordered)
 
-    def in_order(self, plan: Iterable[int]) -> Plan:
+    def in_order(self, plan: Iterable[int]) -> Partition:
         """The groups of a legal plan in an executable order."""
         ordered = self.executable(plan)
         assert ordered is not None, "groups of a legal plan do not wait for one another"
@@ -359,14 +359,14 @@ class Partitions:
 def _links(model: CostModel) -> list[tuple[int, int]]:
     """Pairs of operators that may be fused directly, by later operator, then by earlier."""
     flow = model.dataflow
-    found: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     for m, mask in enumerate(flow.readers):
         readers = list(bits(mask))
         if flow.producer[m] >= 0:
-            found.update((flow.producer[m], v) for v in readers)
+            pairs.update((flow.producer[m], v) for v in readers)
         for k, v in enumerate(readers):
-            found.update((u, v) for u in readers[max(0, k - PAIRED) : k])
-    return sorted(((u, v) for u, v in found if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
+            pairs.update((u, v) for u in readers[max(0, k - PAIRED) : k])
+    return sorted(((u, v) for u, v in pairs if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
 
 
 def _between(above: list[int], a: int, b: int) -> bool:

@@ -13,7 +13,7 @@ from lfopt.ir.plan import Proof
 Front = tuple[tuple[int, int, tuple[int, ...]], ...]  # (DRAM bytes, required bytes, groups) per plan, fewest DRAM bytes first
 
 
-class Repairs(NamedTuple):
+class RepairStats(NamedTuple):
     """How often a search broke a group that did not fit, or was taken not to."""
 
     guided: int = 0  # where the given split said
@@ -41,12 +41,12 @@ class Result:
     interrupted: bool = False
     history: tuple[tuple[int, int], ...] = field(default=())  # (plans evaluated, DRAM bytes) of each that was better than all before it
     front: Front = field(default=())  # plans that no other plan found beats in both DRAM and required bytes, if the search keeps them
-    repairs: Repairs = field(default_factory=Repairs)
+    repairs: RepairStats = field(default_factory=RepairStats)
 
     def __repr__(self) -> str:
-        found = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"
+        proven = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"
         return (
-            f"Result({self.method}: {plural(len(self.groups), 'group')}, {self.dram_bytes:,} B of DRAM, {found}{', interrupted' * self.interrupted})"
+            f"Result({self.method}: {plural(len(self.groups), 'group')}, {self.dram_bytes:,} B of DRAM, {proven}{', interrupted' * self.interrupted})"
         )
 
     @property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lfopt.fusion import CostModel
+from search.budget import PlanBudget
 from search.options import DEFAULTS, SearchOptions
 from search.result import Result
-from search.tally import PlanTally
 
 
 def sample(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
@@ -13,12 +13,12 @@ def sample(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
 
     Source: arXiv 2501.00636 (its RS).
     """
-    tally = PlanTally(model, options)
-    partitions = tally.partitions
+    budget = PlanBudget(model, options)
+    partitions = budget.partitions
     try:
-        while tally.left > 0:
-            plan = partitions.draw(tally.dice, tally.guide)
-            tally.count(plan, partitions.dram_bytes(plan))
+        while budget.left > 0:
+            plan = partitions.draw(budget.rng, budget.policy)
+            budget.count(plan, partitions.dram_bytes(plan))
     except KeyboardInterrupt:
-        tally.interrupted = True
-    return tally.sampled("random")
+        budget.interrupted = True
+    return budget.sampled("random")

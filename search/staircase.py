@@ -71,17 +71,17 @@ def _enumerate(model: CostModel, buffer_need: Callable[[int], int], deadline: fl
     count = 0
     for level in levels[:-1]:
         for state in level:
-            found: list[_Step] = []
+            onward: list[_Step] = []
             for group, _ in next_groups(model, state, MAX_STEPS - count):
                 if not group or time.perf_counter() > deadline:
                     raise TooMany
                 cost = model.price(group)
                 if cost is not None:
                     needs = -1 if model.legal_anywhere(group) else buffer_need(group)
-                    found.append(_Step(needs, state | group, group, cost.dram_bytes))
-            count += len(found)
-            steps[state] = sorted(found)
-            for step in found:
+                    onward.append(_Step(needs, state | group, group, cost.dram_bytes))
+            count += len(onward)
+            steps[state] = sorted(onward)
+            for step in onward:
                 if step.after not in steps:
                     steps[step.after] = []
                     levels[step.after.bit_count()].append(step.after)

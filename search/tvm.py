@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from lfopt.fusion import CostModel, connected, convex_gap
 from lfopt.fusion.patterns import Pattern, pattern_of
 from lfopt.ops import bits
+from search.budget import SearchBudget, one_scheme
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Partitions
 from search.result import Result
-from search.tally import Tally, one_scheme
 
 ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Pattern
 DEEPEST = 256  # operators of one group
@@ -23,17 +23,17 @@ def fuse_by_patterns(model: CostModel, options: SearchOptions = DEFAULTS) -> Res
     join the injective ones and reductions that they lead to; then injective ones join one another.
     """
     partitions = options.partitions or Partitions(model)
-    tally = Tally(model, options, lambda: partitions.asked)
+    budget = SearchBudget(model, options, lambda: partitions.asked)
     fuser = _Fuser(partitions)
     try:
         for phase in (0, 1):
             for op in range(len(model.dataflow)):
-                if tally.over():
+                if budget.over():
                     break
                 fuser.visit(op, phase)
     except KeyboardInterrupt:
-        tally.interrupted = True
-    return one_scheme("tvm", partitions, tally, fuser.group)
+        budget.interrupted = True
+    return one_scheme("tvm", partitions, budget, fuser.group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class _Fuser:
 
     def _grow_tree(self) -> None:
         flow = self.flow
-        found = [_Node(-1, 1, OPAQUE)] * len(flow)
-        self.tree = found
+        tree = [_Node(-1, 1, OPAQUE)] * len(flow)
+        self.tree = tree
         for op in reversed(range(len(flow))):
             readers = list(bits(flow.succs[op]))
             if readers and not any(flow.is_output[m] for m in flow.results[op]):
@@ -67,7 +67,7 @@ class _Fuser:
                 for other in readers[1:]:
                     parent, between = self._meet(parent, other)
                     pattern = max(pattern, between, self.kinds[other])
-                found[op] = _Node(parent, found[parent].depth + 1 if parent >= 0 else 1, pattern)
+                tree[op] = _Node(parent, tree[parent].depth + 1 if parent >= 0 else 1, pattern)
 
     def _meet(self, a: int, b: int) -> tuple[int, Pattern]:
         """(first common post-dominator, most complex reading on the way there)."""

@@ -17,7 +17,7 @@ from search.result import Result
 Ways = Callable[[int], Sequence[Figures]]  # (legal group) -> what it takes in each of the ways in which it may run; at least one
 
 
-class Weights(NamedTuple):
+class CostWeights(NamedTuple):
     """How much a byte, a cycle and a picojoule count: whole numbers."""
 
     dram_bytes: int
@@ -29,10 +29,10 @@ class Weights(NamedTuple):
         return self.dram_bytes * figures.dram_bytes + self.cycles * figures.cycles + self.energy_pj * figures.energy_pj
 
 
-class Weighted(Adapted[Floor]):
+class WeightedModel(Adapted[Floor]):
     """The model's groups, each with its least weighted sum. What `CostModel` and `Result` call DRAM bytes is that sum here."""
 
-    def __init__(self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: Weights) -> None:
+    def __init__(self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: CostWeights) -> None:
         """`least`: per operator, what it takes in any group, its bytes aside. Bytes must weigh something: the model goes by those of a group."""
         assert weights.dram_bytes > 0, weights
         super().__init__(model)
@@ -61,8 +61,8 @@ class Weighted(Adapted[Floor]):
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""
         before = (dram - self._own(group)) // self.weights.dram_bytes if group else 0
-        larger, found = self.model.grow(group, floor, before, op)
-        return larger, self.weights.dram_bytes * found + self._own(group | 1 << op)
+        larger, grown = self.model.grow(group, floor, before, op)
+        return larger, self.weights.dram_bytes * grown + self._own(group | 1 << op)
 
     def _own(self, group: int) -> int:
         return sum(self._least[i] for i in bits(group))
@@ -75,4 +75,4 @@ class Weighted(Adapted[Floor]):
         return self.weights.dram_bytes * self._rest[after] + self._own(others)
 
 
-Run = Callable[[Weighted[Any], Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan
+Run = Callable[[WeightedModel[Any], Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan

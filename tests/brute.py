@@ -13,7 +13,7 @@ import networkx as nx
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.brr import Bands
+from lfopt.planning.brr import BandedGroups
 from lfopt.planning.costs import MAX_RECOMPUTE
 from lfopt.planning.groups import Groups
 from lfopt.planning.modes.tiled import Tiled
@@ -98,7 +98,7 @@ def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue:
 def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> Callable[[int], int | None]:
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
     flow, net, beta = Dataflow.of(graph), RecountNetwork(graph), hardware.buffer_bytes
-    resident, bands = Resident(flow, hardware), Bands(flow, hardware)
+    resident, bands = Resident(flow, hardware), BandedGroups(flow, hardware)
     tilings, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"], SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
     every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
     assert isinstance(tilings, Tiled)

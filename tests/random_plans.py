@@ -16,7 +16,7 @@ from lfopt.ops.fixed_point import quantized
 from lfopt.ops.reference import reference
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, memory_map, plan_groups, total_dram
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 from tests.strategies import random_graph, random_hardware, random_mlp
 
 SCHEMES = tuple(SCHEME_ROWS)
@@ -26,7 +26,7 @@ Values = Mapping[str, np.ndarray]
 def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
     """Connected, convex groups with an acyclic quotient that may run, drawn at random, in an executable order."""
     partitions = Partitions(costs)
-    return partitions.in_order(partitions.draw(Dice((seed, 1))))
+    return partitions.in_order(partitions.draw(Rng((seed, 1))))
 
 
 def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = None) -> Plan:

@@ -189,7 +189,7 @@ def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
         tally.add(plan)
         done = execute(plan, graph, inputs)
         wrong += [f"seed {seed}: {line}" for line in disagreements(costs, groups, plan, done, reference(graph, inputs))]
-        parts += sum(isinstance(step, Compute) and step.sums >= 0 for group in plan.groups for step in unfold(group.steps))
+        parts += sum(isinstance(step, Compute) and step.accumulator >= 0 for group in plan.groups for step in unfold(group.steps))
         assert all(parse(list(listing(group.steps))) == group.steps for group in plan.groups)
     assert not wrong, "\n".join(wrong[:10])
     assert parts > 200

@@ -22,10 +22,10 @@ from lfopt.ops.fixed_point import limits
 from lfopt.ops.footprint import footprints
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
-from lfopt.ops.stages import Stage, stage_steps, stages
+from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, phases, refusal, sliding
-from lfopt.planning.lanes import copies, stretches
+from lfopt.planning.commands import SpatialWindow, blocks, contraction_loops, is_depthwise, phases, refusal, sliding
+from lfopt.planning.lanes import channel_runs, copies
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
@@ -50,14 +50,14 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Run]
         if (reason := refusal(stage.call) or _not_lying(site, call, stage)) is not None:
             raise refused(stage.call, reason)
         if not site.lying:
-            place, sums = (step.places[0], False) if step.last else (step.sums, True)
+            place, sums = (step.places[0], False) if step.last else (step.accumulator, True)
             site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
         found += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
-        site.lying = stage.made
+        site.lying = stage.result
     return found
 
 
-def _not_lying(site: Site, call: Call, stage: Stage) -> str | None:
+def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
     """Why a stage cannot be computed in the place of the result; None if it can: of what is in flight, it reads what lies there."""
     flying = {part.operator.outputs[0] for part in call.parts} - {site.lying}
     gone = next((name for name in stage.call.operator.inputs if name in flying), None)
@@ -99,7 +99,7 @@ def _through(site: Site, values: dict[str, int], number: int) -> list[Words]:
     return [(site.table_words + number, 1)]
 
 
-def _behind(site: Site, values: dict[str, int], stage: Stage) -> list[Words]:
+def _behind(site: Site, values: dict[str, int], stage: TableStage) -> list[Words]:
     """Send the result through the table of a stage, if it has one, or clamp it; what that reads."""
     if stage.table is None:
         return []
@@ -112,7 +112,7 @@ def _behind(site: Site, values: dict[str, int], stage: Stage) -> list[Words]:
 # -- one function for each arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     """Conv, and Gemm or MatMul by a constant matrix."""
     call = stage.call
     lanes, depthwise = site.lanes, is_depthwise(call)
@@ -121,7 +121,7 @@ def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
     if call.operator.kind == "ConvTranspose":
         yield from _scattered(site, stage, step, box)
         return
-    window = sliding(call) if call.operator.kind == "Conv" else Window()
+    window = sliding(call) if call.operator.kind == "Conv" else SpatialWindow()
     needed = footprints(call, 0, step.boxes, inputs=None if depthwise else step.inputs)
     alone = depthwise or call.attribute("group", 1) == 1
     if not alone and not (step.first and step.last):
@@ -132,7 +132,7 @@ def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
         values = _summed(site, call, seen)
         if not depthwise:
             values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
-            values["narrow"] = int(contraction(call).narrow(lanes, WINDOW) and not a_lane)
+            values["narrow"] = int(contraction_loops(call).narrow(lanes, WINDOW) and not a_lane)
             values |= {"a_lane": a_lane, "o_lane": o_lane}
         weights = site.weights(call, step, made, 0)
         here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)
@@ -153,7 +153,7 @@ def _factor_rows(site: Site, values: dict[str, int], made: Extent) -> Words:
     return site.factor_words + values["factors"] + made.channels[0] // site.lanes, blocks(made.depth, site.lanes)[0]
 
 
-def _scattered(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     """ConvTranspose: a convolution for each of its phases, whose results lie as far apart as its strides are long."""
     call, lanes = stage.call, site.lanes
     if not (step.first and step.last):
@@ -171,7 +171,7 @@ def _scattered(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator
             continue
         window = phase.window
         if not (window.rows and window.columns):  # no element of the kernel: a window in the padding above
-            window = Window(pad_rows=rows[1])
+            window = SpatialWindow(pad_rows=rows[1])
         values = _summed(site, call, seen)
         values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
         values["narrow"] = int(window.columns > 1 and part.depth * WINDOW <= lanes)
@@ -194,26 +194,26 @@ def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
     return found
 
 
-def _table(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _table(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     call = stage.call
     index = next(i for i, tensor in enumerate(call.tensors) if tensor is not None and not call.constant[i])
     a, part, seen = site.operand(call, index, footprints(call, index, step.boxes))
     values = _untouched(seen)
     reads = _behind(site, values, stage)
-    yield Job(site, call, step, box, values, a, part, seen, Window(), reads=reads)
+    yield Job(site, call, step, box, values, a, part, seen, SpatialWindow(), reads=reads)
 
 
-def _terms(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _terms(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     call = stage.call
     (a, part, seen), (b, _, b_seen) = (site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1))
     found = sum_terms(call)
     values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, found.shift)}
     values |= {"a_multiplier": found.multipliers[0], "b_multiplier": found.multipliers[1]}
     reads = _behind(site, values, stage)
-    yield Job(site, call, step, box, values, a, part, seen, Window(), b=_level(call, b), reads=reads)
+    yield Job(site, call, step, box, values, a, part, seen, SpatialWindow(), b=_level(call, b), reads=reads)
 
 
-def _product(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     call = stage.call
     found = [site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1)]
     if call.shape(0) != call.result:
@@ -229,7 +229,7 @@ def _product(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[J
         "b_vector": int(vector),
     }
     reads = _behind(site, values, stage)
-    yield Job(site, call, step, box, values, a, part, seen, Window(), b=still(b) if vector else _level(call, b), reads=reads)
+    yield Job(site, call, step, box, values, a, part, seen, SpatialWindow(), b=still(b) if vector else _level(call, b), reads=reads)
 
 
 def _level(call: Call, ring: Ring) -> Ring:
@@ -239,7 +239,7 @@ def _level(call: Call, ring: Ring) -> Ring:
     return ring
 
 
-def _mean(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _mean(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     result = call.result_tensors[0]
@@ -271,14 +271,14 @@ def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return [(r, c) for r in rows for c in columns]
 
 
-def _folded(site: Site, stage: Stage, step: Compute, box: Extent, values: dict[str, int], a: Ring, part: Extent, seen: Tensor) -> Job:
+def _folded(site: Site, stage: TableStage, step: Compute, box: Extent, values: dict[str, int], a: Ring, part: Extent, seen: Tensor) -> Job:
     """A reduction over rows and columns, or over some rows of them: commands count rows as the operand does, so those of all bands are alike."""
-    window = Window(part.height, part.width, pad_columns=-part.columns[0])
+    window = SpatialWindow(part.height, part.width, pad_columns=-part.columns[0])
     reads = _behind(site, values, stage) if step.last else []
     return Job(site, stage.call, step, box, values, a, part, seen, window, reads=reads, from_row=part.rows[0] - box.rows[0])
 
 
-def _extreme(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     values = _untouched(seen)
@@ -289,7 +289,7 @@ def _extreme(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[J
     yield Job(site, call, step, box, values, a, part, seen, window, reads=_behind(site, values, stage))
 
 
-def _choice(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     """Concat of channels."""
     call = stage.call
     tables = iter(site.parameters.get(call.operator.name, Parameters()).tables)
@@ -298,7 +298,7 @@ def _choice(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Jo
     yield from _copied(site, call, step, box, lambda values, index: [] if (found := numbers[index]) is None else _through(site, values, found))
 
 
-def _move(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
     """Split, Slice and Gather of channels, and Resize that makes every row so many rows, and every column so many columns."""
     call = stage.call
     if call.operator.kind != "Resize":
@@ -316,7 +316,7 @@ def _move(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
             values = _untouched(seen)
             reads = _behind(site, values, stage)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
-            yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads, spread=Spread(down, right, y % down, phase))
+            yield Job(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads, spread=Spread(down, right, y % down, phase))
 
 
 def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
@@ -333,7 +333,7 @@ def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callabl
     depth = call.results[result][1]
     if box.channels[0] % lanes or (box.channels[1] % lanes and box.channels[1] != depth):
         raise refused(call, f"its steps make channels {box.channels}; accepted: multiples of {lanes}")
-    found = stretches(call, result)
+    found = channel_runs(call, result)
     assert found is not None
     for copy in copies(found, box.channels, lanes):
         shape = call.shape(copy.operand)
@@ -345,10 +345,10 @@ def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callabl
         reads = through(values, copy.operand)
         first, stop = copy.to_block * lanes, (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0)
         here = Extent((first, min(stop, depth)), box.rows, box.columns)
-        yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads)
+        yield Job(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads)
 
 
-METHODS: dict[Arithmetic, Callable[[Site, Stage, Compute, Extent], Iterator[Job]]] = {
+METHODS: dict[Arithmetic, Callable[[Site, TableStage, Compute, Extent], Iterator[Job]]] = {
     SUMS: _sums,
     TABLE: _table,
     TERMS: _terms,

@@ -12,7 +12,7 @@ from codegen.source import Unsupported
 from lfopt.ir import Box, Compute, Span, Tensor
 from lfopt.isa.tables import ACCUMULATORS, Opcode, Scale
 from lfopt.ops import Call
-from lfopt.planning.commands import Window, bands, blocks, operation
+from lfopt.planning.commands import SpatialWindow, bands, blocks, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Job:
     a: Ring
     a_part: Extent  # what is read of operand a
     a_tensor: Tensor
-    window: Window
+    window: SpatialWindow
     b: Ring | None = None
     weights: Weights | None = None
     reads: list[Words] = field(default_factory=list[Words])

@@ -19,7 +19,7 @@ from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.layout import Image
 from codegen.writer import Writer
-from lfopt.ops.fixed_point import Factors
+from lfopt.ops.fixed_point import Multipliers
 
 SUMS, SUMS_BESIDE = 24, 18  # vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
 LARGEST = (1 << 31) - (1 << 10)  # of twice a scaled sum, so that it fits with the zero point added
@@ -39,7 +39,7 @@ class Products:
     @cached_property
     def scaling(self) -> Scaling:
         """What sums are scaled by."""
-        return Scaling(Factors(self.multiplier, self.shift), self.zero_out)
+        return Scaling(Multipliers(self.multiplier, self.shift), self.zero_out)
 
     @cached_property
     def shifted(self) -> np.ndarray | None:

@@ -24,7 +24,7 @@ from codegen.tails import Tail
 from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call
-from lfopt.ops.interpolation import Taps
+from lfopt.ops.interpolation import AxisTaps
 from lfopt.ops.parameters import reduced_axes, split_sizes
 from lfopt.ops.resizing import axis_taps
 from lfopt.ops.windows import windows
@@ -227,7 +227,7 @@ def _resize(out: Writer, unit: Unit) -> None:
     interpolation(out, unit, unit.operand(0), *(_taps(taps, size) for taps, size in zip((rows, columns), call.result[2:], strict=True)))
 
 
-def _taps(taps: Taps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _taps(taps: AxisTaps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Indices and weights; every element its own where the axis stays as it is."""
     return (np.arange(size)[:, None], np.ones((size, 1))) if taps is None else (taps.indices, taps.weights)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.kernels.unit import Unit
 from codegen.writer import Writer
-from lfopt.ops.fixed_point import Factors
+from lfopt.ops.fixed_point import Multipliers
 
 LANES = 16  # int32 in a vector
 BLOCK = 4 * LANES  # bytes in a vector
@@ -74,7 +74,7 @@ def constants(unit: Unit, values: np.ndarray) -> str:
 class Scaling:
     """Fixed-point factors of channels and a zero point, as the C function `name` of dots.h takes them: rows of 16 int32."""
 
-    def __init__(self, by: Factors, zero: int) -> None:
+    def __init__(self, by: Multipliers, zero: int) -> None:
         """`by`: (channels,)."""
         times, less = (np.pad(f, (0, -len(f) % LANES)) for f in by)
         if high := all(s in HIGH for s in by.shift.tolist()):

@@ -19,7 +19,7 @@ from codegen.writer import Writer
 from lfopt.ir import Quantization, Tensor, whole
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
-from lfopt.ops.fixed_point import Factors
+from lfopt.ops.fixed_point import Multipliers
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
@@ -58,7 +58,7 @@ def _weights(unit: Unit) -> np.ndarray:
 
 def _products(unit: Unit, weights: np.ndarray) -> Products:
     """With bias and factors of every channel. Raises Unsupported."""
-    call, found = unit.call, by.contraction(unit.call)
+    call, found = unit.call, by.requantization(unit.call)
     count = len(weights)
     multiplier, shift = (np.broadcast_to(f, (count,)) for f in found.by)
     if 2 * found.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
@@ -200,11 +200,11 @@ def _terms(out: Writer, unit: Unit) -> None:
     _elementwise(out, unit, f"_mm512_add_epi32(_mm512_srai_epi32(sum, {found.shift}), {_all(_zero_out(unit))})", lines)
 
 
-def _scaling(unit: Unit, found: Factors, largest: int) -> tuple[Scaling, str]:
+def _scaling(unit: Unit, found: Multipliers, largest: int) -> tuple[Scaling, str]:
     """One factor for all, and where its rows are. Raises Unsupported where results may not fit."""
     if found.multiplier.size != 1 or 2 * largest * float(found.multiplier.flat[0]) / 2.0 ** float(found.shift.flat[0]) >= LARGEST:
         raise unit.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
-    scaling = Scaling(Factors(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in found)), _zero_out(unit))
+    scaling = Scaling(Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in found)), _zero_out(unit))
     return scaling, constants(unit, scaling.rows)
 
 

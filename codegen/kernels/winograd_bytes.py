@@ -25,7 +25,7 @@ from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
-from lfopt.ops.scaling import contraction
+from lfopt.ops.scaling import requantization
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
@@ -73,7 +73,7 @@ def _gains(call: Call, read: Layout, made: Layout, target: Target) -> bool:
     vectors = image.channels // LANES
     direct = image.rows * image.pixels * vectors * (9 * channels / 4 + 10)  # in products and other instructions of a vector
     apart = tiles * (POINTS * vectors * channels / 2 + 200 * vectors + 170 * channels / PAIRS)
-    return apart < GAIN * direct and contraction(call).largest < LARGEST
+    return apart < GAIN * direct and requantization(call).largest < LARGEST
 
 
 def winograd(out: Writer, unit: Unit, window: Window, products: Products) -> None:

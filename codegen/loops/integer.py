@@ -18,7 +18,7 @@ from lfopt.ir import Tensor, row_axis, whole
 from lfopt.ops import Call
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
-from lfopt.ops.fixed_point import Factors, limits
+from lfopt.ops.fixed_point import Multipliers, limits
 from lfopt.ops.parameters import reduced_axes, split_sizes
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.traits import Arithmetic
@@ -46,10 +46,10 @@ def integers(nest: Nest, plain: Loops) -> None:
 
 def _sums(nest: Nest) -> None:
     call = nest.call
-    found = by.contraction(call)
+    found = by.requantization(call)
     bias, factors = by.bias(call).astype(np.int32), found.by
     if call.operator.kind in ("Conv", "ConvTranspose"):
-        factors = Factors(*(f.reshape(-1, *(1,) * (len(call.result) - 2)) if f.ndim else f for f in factors))
+        factors = Multipliers(*(f.reshape(-1, *(1,) * (len(call.result) - 2)) if f.ndim else f for f in factors))
     with nest.elements() as at:
         nest.out(f"int32_t sum = {nest.begin(at, '0')};")
         PRODUCTS[call.operator.kind](nest, at)
@@ -137,7 +137,7 @@ def _product(nest: Nest) -> None:
 
 def _slopes(nest: Nest) -> None:
     found = by.slopes(nest.call)
-    negative = Factors(found.negative.multiplier * found.sign, found.negative.shift)
+    negative = Multipliers(found.negative.multiplier * found.sign, found.negative.shift)
     with nest.elements() as at:
         nest.out(f"const int32_t x = {met(nest, 0, at)};")
         store(nest, at, f"(x < 0 ? {scaled(nest, at, 'x', negative)} : {scaled(nest, at, 'x', found.positive)})")

@@ -11,7 +11,7 @@ from codegen.layout import CTYPES
 from codegen.loops.nest import Loops, Nest
 from codegen.loops.stored import entry, less, met, quantization
 from lfopt.ops.fixed_point import BYTES, limits
-from lfopt.ops.interpolation import Taps
+from lfopt.ops.interpolation import AxisTaps
 from lfopt.ops.resizing import axis_taps
 
 REALS = ("float32", "float64")
@@ -79,7 +79,7 @@ def _resize(nest: Nest) -> None:
         _store_real(nest, at, value)
 
 
-def _interpolated(nest: Nest, at: Sequence[str], index: list[str], axes: Sequence[tuple[int, Taps]], element: Callable[[], str]) -> str:
+def _interpolated(nest: Nest, at: Sequence[str], index: list[str], axes: Sequence[tuple[int, AxisTaps]], element: Callable[[], str]) -> str:
     """Print what interpolates along the given axes, the last to be done first; C expression of the value."""
     if not axes:
         return element()

@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.loops.nest import Nest
 from codegen.loops.scalar import Scalar
-from lfopt.ops.interpolation import Taps
+from lfopt.ops.interpolation import AxisTaps
 from lfopt.ops.resizing import axis_taps
 
 
@@ -35,13 +35,13 @@ def resize(nest: Nest) -> None:
         out(f"{y.at(at)} = {value};")
 
 
-def _place(taps: Taps, table: str, axis: int, index: str) -> str:
+def _place(taps: AxisTaps, table: str, axis: int, index: str) -> str:
     """Index in the input of a tap of the element at an index of the result."""
     count = taps.indices.shape[1]
     return f"{table}[{index}]" if count == 1 else f"{table}[({index}) * {count} + t{axis}]"
 
 
-def _weighed(nest: Nest, taps: dict[int, Taps], axes: Sequence[int], at: Sequence[str], element: str, held: Scalar) -> None:
+def _weighed(nest: Nest, taps: dict[int, AxisTaps], axes: Sequence[int], at: Sequence[str], element: str, held: Scalar) -> None:
     """C variable `s` of the first of some axes: elements weighed along all of them."""
     axis, *rest = axes
     count = taps[axis].indices.shape[1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.loops.nest import Nest
 from lfopt.ir import Quantization, Tensor
-from lfopt.ops.fixed_point import Factors, limits
+from lfopt.ops.fixed_point import Multipliers, limits
 
 Element = Callable[[Sequence[str]], str]  # index -> C expression
 
@@ -71,12 +71,12 @@ def store(nest: Nest, at: Sequence[str], value: str) -> None:
     nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero(result)}), {least}, {most});")
 
 
-def store_scaled(nest: Nest, at: Sequence[str], value: str, found: Factors) -> None:
+def store_scaled(nest: Nest, at: Sequence[str], value: str, found: Multipliers) -> None:
     """An int32 sum, scaled by factors that broadcast against the result."""
     store(nest, at, scaled(nest, at, value, found))
 
 
-def scaled(nest: Nest, at: Sequence[str], value: str, found: Factors) -> str:
+def scaled(nest: Nest, at: Sequence[str], value: str, found: Multipliers) -> str:
     """C expression: an int32 sum, scaled by factors that broadcast against the result."""
     return f"rescaled({value}, {entry(nest, found.multiplier.astype(np.int32), at)}, {entry(nest, found.shift.astype(np.uint8), at)})"
 

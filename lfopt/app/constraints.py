@@ -10,7 +10,7 @@ from lfopt.ir import Constraints, DoesNotFit, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.table import OPAQUE
 from lfopt.planning import GroupCosts
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 from search.result import Result
 
 
@@ -31,7 +31,7 @@ def kept(costs: GroupCosts, searched: Result) -> Result:
     """
     if not any(map(costs.breaks, searched.groups)):
         return searched
-    partitions, dice = Partitions(costs), Dice(0)
+    partitions, dice = Partitions(costs), Rng(0)
     inside = [_closure(costs.dataflow, members) for members in costs.rules.together]
     links = partitions.links
     joined = bytes(any(group >> u & group >> v & 1 for group in inside) for u, v in links)

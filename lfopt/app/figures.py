@@ -12,10 +12,10 @@ from lfopt.ops import bits
 from lfopt.planning import NEVER, GroupCosts, Limit
 from lfopt.planning.alike import Prices
 from lfopt.planning.limit import Unwritten
-from lfopt.planning.modes import Made, Way
+from lfopt.planning.modes import ModeOption, PlacesAndSteps
 from lfopt.planning.outlines import with_parameters
 from lfopt.planning.rules import UNMET
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 from simulator.model.meter import Meter
 
 MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only one
@@ -53,7 +53,7 @@ class GroupFigures:
         """
         self.costs, self.report, self.rows, self.extra, self.energy, self.late = costs, report, rows, extra, energy, late
         self.meter = Meter(costs.dataflow, costs.hardware, None if known is None else known.meter)
-        self.layout = Layout(costs.dataflow, costs.hardware)
+        self.layout = BufferLayout(costs.dataflow, costs.hardware)
         self.least = [self.meter.least(i) for i in range(len(costs.dataflow))]
         self._alike = Prices().of(costs)
         self._known: dict[Hashable, list[tuple[int, Figures]]] = {}
@@ -85,17 +85,17 @@ class GroupFigures:
             self._choices[key] = len([*islice(self._ways(group), 2)]) > 1
         return self._choices[key]
 
-    def fastest(self, group: int) -> tuple[Cost, Made] | None:
+    def fastest(self, group: int) -> tuple[Cost, PlacesAndSteps] | None:
         """Cost, places and steps of a legal group in the way of the fewest cycles; None where that has no steps."""
         number, _ = min(self._of(group), key=lambda way: way[1].cycles)
-        way = next(islice(self.costs.ways(group, whole=self._whole(group)), number, None))
+        way = next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         schedule = self._schedule(group, way, Limit())
         return None if schedule is None else (way.cost, schedule)
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the way at this position of those above."""
         number, figures = self._of(group)[k]
-        price, way = self._price(group), next(islice(self.costs.ways(group, whole=self._whole(group)), number, None))
+        price, way = self._price(group), next(islice(self.costs.options(group, whole=self._whole(group)), number, None))
         assert way.cost.dram_bytes == figures.dram_bytes, "groups of the same structure have the same ways"
         if self.rows or way.cost.mode != price.mode or not self.costs.modes[price.mode].heights(group):
             self.costs.take(group, way)
@@ -108,11 +108,11 @@ class GroupFigures:
                 self.report(len(self._known))
         return self._known[key]
 
-    def _ways(self, group: int) -> Iterator[tuple[int, Way]]:
+    def _ways(self, group: int) -> Iterator[tuple[int, ModeOption]]:
         """(number among all its ways, way) of those that are allowed."""
         price, modes = self._price(group), self.costs.modes
         heights: dict[str, int] = {}  # per mode: rows made at a time
-        for number, way in enumerate(self.costs.ways(group, whole=self._whole(group))):
+        for number, way in enumerate(self.costs.options(group, whole=self._whole(group))):
             rows = way.terms.band_rows
             as_is = self.rows or not modes[way.cost.mode].heights(group) or heights.setdefault(way.cost.mode, rows) == rows
             if as_is and (self.extra is None or way.cost.dram_bytes <= price.dram_bytes + self.extra):
@@ -152,7 +152,7 @@ class GroupFigures:
                 return
             limit = Limit(most=MOST_STEPS)
 
-    def _schedule(self, group: int, way: Way, limit: Limit) -> Made | None:
+    def _schedule(self, group: int, way: ModeOption, limit: Limit) -> PlacesAndSteps | None:
         """Places and steps of one way; None where it has none, or more than the limit allows."""
         make = way.scheduled.make
         try:

@@ -31,11 +31,11 @@ from search.fronts import AXES, Bend, Hypervolume, Supported, efficient, hypervo
 from search.objectives import FIGURE, Choice, Objective, ObjectiveName, best_of, optimise
 from search.options import SearchOptions
 from search.result import Result
-from search.weighted import Weights
+from search.weighted import CostWeights
 
 CostName = Literal["bytes", "cycles", "energy", "buffer", "area"]
 COSTS: tuple[CostName, ...] = get_args(CostName)
-FIRST = Weights(1 << 48, 1, 0)  # bytes, then cycles
+FIRST = CostWeights(1 << 48, 1, 0)  # bytes, then cycles
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, 
 
 def splitter(explain: Explain, partitions: Partitions) -> Splitter:
     """SPLIT as the searches use it: a group is valid if it is legal, tiled ones included. Operators that share no legal group are cut out first."""
-    mates = partitions.model.mates
-    alone = sum(1 << i for i, mask in enumerate(mates) if mask == 1 << i)
+    compatible = partitions.model.compatible
+    alone = sum(1 << i for i, mask in enumerate(compatible) if mask == 1 << i)
 
     def valid(mask: int) -> bool:
         return partitions.price(mask) is not None

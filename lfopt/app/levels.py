@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from lfopt.app.plans import make_draft
 from lfopt.ir import Plan, PlannedGroup, Totals
-from lfopt.planning import Draft, GroupCosts
-from lfopt.planning.modes import Way
+from lfopt.planning import GroupCosts, PlanDraft
+from lfopt.planning.modes import ModeOption
 from lfopt.planning.spared import Spared
 from search.exact import solve
 from search.options import SearchOptions
@@ -19,7 +19,7 @@ SHARES = (1, 2, 4)  # of the second level: maps larger than one of them do not c
 ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long as that finds a better one
 
 
-def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result], Draft], time_limit: float | None) -> Result:
+def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result], PlanDraft], time_limit: float | None) -> Result:
     """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps that may stay cost little.
 
     First maps of up to a share of the second level count as staying, then those that stay in the best plan so far. Of equal bytes, those groups are
@@ -41,17 +41,17 @@ def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result
     return search.best
 
 
-def in_other_ways(costs: GroupCosts, searched: Result, draft: Draft, make: Callable[[Result], Draft]) -> Draft:
+def in_other_ways(costs: GroupCosts, searched: Result, draft: PlanDraft, make: Callable[[Result], PlanDraft]) -> PlanDraft:
     """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second level: they may be loaded again for less.
 
     The plan as it was where that moves no less. The costs learn of the ways that were taken.
     """
     plan = draft.plan
     inside = {place.name for place in plan.memory if place.memory == "l2"}
-    before: dict[int, Way | None] = {}
+    before: dict[int, ModeOption | None] = {}
     for group, mask in zip(plan.groups, searched.groups, strict=True):
         if group.l2.read and group.mode != "chained":
-            way = min(costs.ways(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
+            way = min(costs.options(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
             if _outside(way, group, inside) < group.dram.total:
                 before[mask] = costs.taken(mask)
                 costs.take(mask, way)
@@ -65,7 +65,7 @@ def in_other_ways(costs: GroupCosts, searched: Result, draft: Draft, make: Calla
     return draft
 
 
-def _outside(way: Way, group: PlannedGroup, inside: set[str]) -> int:
+def _outside(way: ModeOption, group: PlannedGroup, inside: set[str]) -> int:
     """DRAM bytes of a way of a group. Where only some of the maps that it loads, or stores, are in the second level, all count."""
     moved, spilled = way.terms.dram, way.terms.spilled
     kept = [size for size, names in ((moved.input, group.inputs), (moved.output, group.outputs), (moved.spill, spilled)) if inside.issuperset(names)]
@@ -75,7 +75,7 @@ def _outside(way: Way, group: PlannedGroup, inside: set[str]) -> int:
 def planned_with_second_level(costs: GroupCosts, searched: Result, time_limit: float | None) -> tuple[Result, Totals]:
     """As `for_second_level`, and what the plan of the groups moves."""
 
-    def make(result: Result) -> Draft:
+    def make(result: Result) -> PlanDraft:
         return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
 
     best = for_second_level(costs, searched, make, time_limit)
@@ -89,7 +89,7 @@ class _SecondLevelSearch:
     costs: GroupCosts
     best: Result
     plan: Plan  # of these
-    make: Callable[[Result], Draft]
+    make: Callable[[Result], PlanDraft]
     deadline: float | None
     tried: set[tuple[int, ...]]
 

@@ -12,11 +12,11 @@ from lfopt.app.figures import GroupFigures
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.hopes import Hopes, hoped, solve_lazily
-from search.objectives import Caps, Choice, Found, Objective, optimise, spend, total
+from search.lazy import OptimisticCosts, optimistic, solve_lazily
+from search.objectives import Caps, Choice, Objective, SearchOutcome, optimise, spend, total
 from search.options import SearchOptions
 from search.result import Result
-from search.weighted import Weighted
+from search.weighted import WeightedModel
 
 NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
 WAYS = 0.1  # share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large maps
@@ -82,7 +82,7 @@ def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: ReportPr
     return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
 
 
-def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: Found) -> Result:
+def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: SearchOutcome) -> Result:
     """The result with the plan that was found instead; the costs learn of its ways."""
     _take(ways, done.choice)
     groups, interrupted = done.choice.groups, fewest.interrupted or done.last.interrupted
@@ -91,21 +91,21 @@ def _taken(costs: GroupCosts, ways: GroupFigures, fewest: Result, done: Found) -
 
 def _optimised(
     costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: Deadline, near: float = 0.0, *, surrogate: bool = False
-) -> Found:
+) -> SearchOutcome:
     """See `optimise`: by exact search, one pass over the network for each weighted sum. `groups`: of a plan to begin with.
 
     `surrogate`: of groups whose cycles are not known, an estimate says which to ask the model about.
     """
-    hopes = _hopes(ways) if surrogate else None
+    optimistic_costs = _optimistic_costs(ways) if surrogate else None
 
-    def run(model: Weighted, first: Sequence[int]) -> Result:
+    def run(model: WeightedModel, first: Sequence[int]) -> Result:
         options = SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),))
-        return solve(model, options) if hopes is None else solve_lazily(hoped(model, hopes), hopes, options)
+        return solve(model, options) if optimistic_costs is None else solve_lazily(optimistic(model, optimistic_costs), optimistic_costs, options)
 
     return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
 
 
-def _hopes(ways: GroupFigures) -> Hopes:
+def _optimistic_costs(ways: GroupFigures) -> OptimisticCosts:
     from lfopt.app.surrogates import hopes_of  # noqa: PLC0415  (it brings the explainers)
 
     return hopes_of(ways)

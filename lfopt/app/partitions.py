@@ -17,7 +17,7 @@ from lfopt.fusion import connected, convex_gap, legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, InvalidConfig
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
-from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, executable, masks_of, relink, up_to
+from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, executable, masks_of, relink, up_to
 from lfopt.planning.repeats import left_for_groups
 from search.result import Result
 
@@ -34,7 +34,7 @@ class PricedPartition:
     illegal: tuple[str, ...]  # why the partition is not legal, a line each
     prices: tuple[Cost | DoesNotFit | None, ...]  # per group; None: of operators that do not hang together, or with others between them
     costs: GroupCosts
-    draft: Draft | None  # the plan, but for its steps; None where the partition is not legal, or a group does not fit
+    draft: PlanDraft | None  # the plan, but for its steps; None where the partition is not legal, or a group does not fit
 
 
 def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:

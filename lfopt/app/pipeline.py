@@ -27,7 +27,7 @@ from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
-from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, link, up_to
+from lfopt.planning import MODEL, SCHEMES, GroupCosts, Limit, PlanDraft, link, up_to
 from lfopt.planning.alike import Prices
 from lfopt.rewrite import simplify
 from search.exact import LONG
@@ -153,7 +153,7 @@ class JobOutcome:
 
     graph: Graph
     costs: GroupCosts
-    draft: Draft
+    draft: PlanDraft
     runs: tuple[SearchRun, ...]  # in the order in which they ran
     best: SearchRun  # whose plan is written: that of the fewest bytes, the first of equals; where another objective is given, of the least value
     wanted: Objective  # what was asked for
@@ -236,7 +236,7 @@ def find_plan(config: Config, report: ReportProgress | None = None, *, graph: Gr
     proven = optimal or best.result.dram_bytes <= bound
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
 
-    def drafted(result: Result, guidance: GuidanceName) -> Draft:
+    def drafted(result: Result, guidance: GuidanceName) -> PlanDraft:
         stage = "steps" if config.hardware.l2_bytes else "layout"  # steps are made here only for a second level
         allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late(stage))
         return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed)

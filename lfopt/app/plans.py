@@ -10,7 +10,7 @@ from lfopt.app.sizes import bytes_text
 from lfopt.frontend import save
 from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, Copy, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
-from lfopt.planning import MODEL, Draft, GroupCosts, Limit, Propose, draft
+from lfopt.planning import MODEL, GroupCosts, Limit, PlanDraft, Propose, draft
 from search.result import Front, Result
 
 
@@ -26,7 +26,7 @@ def make_draft(
     max_recompute: float | None = None,
     objective: str = "bytes",
     limit: Limit | None = None,
-) -> Draft:
+) -> PlanDraft:
     """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
 
     `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,

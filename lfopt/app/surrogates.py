@@ -12,8 +12,8 @@ from explainers.surrogate import Estimate, GroupColumns, Rooflines, Surrogate
 from lfopt.app.figures import GroupFigures
 from lfopt.ir import Hardware
 from lfopt.planning import GroupCosts
-from search.hopes import DOUBT, Hopes
-from search.partition import Dice, Partitions
+from search.lazy import DOUBT, OptimisticCosts
+from search.partition import Partitions, Rng
 
 DRAWS = 20  # random plans of a network whose groups are judged, to learn from
 SINGLES = 6  # at most one in so many of them is a single operator
@@ -38,10 +38,10 @@ def estimator(figures: GroupFigures, surrogate: Surrogate) -> Callable[[Sequence
     return estimate
 
 
-def hopes_of(figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate | None = None) -> Hopes:
+def hopes_of(figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate | None = None) -> OptimisticCosts:
     """What a search may hope for of groups whose cycles it does not know. `surrogate`: the one that ships if not given."""
     estimate = estimator(figures, surrogate or Surrogate.load("cycles"))
-    return Hopes(figures.costs, figures, figures.least, figures.known, estimate, doubt)
+    return OptimisticCosts(figures.costs, figures, figures.least, figures.known, estimate, doubt)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class JudgedGroups:
 
 def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     """Up to `count` groups of different structures that random plans have."""
-    figures, dice, partitions = GroupFigures(costs, energy=False), Dice(seed), Partitions(costs)
+    figures, dice, partitions = GroupFigures(costs, energy=False), Rng(seed), Partitions(costs)
     met: dict[Hashable, int] = {}
     for _ in range(DRAWS):
         for group in partitions.draw(dice):

@@ -33,7 +33,7 @@ MOVES = frozenset(
 CLAMPS = frozenset({"Clip", "Relu"})
 
 
-class _Code(NamedTuple):
+class _StoredCode(NamedTuple):
     """What stands for a float map: integers of this type with this quantization."""
 
     dtype: str
@@ -67,7 +67,7 @@ def _with_swish(graph: Graph) -> Graph:
     """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish: PyTorch leaves no integers between the two."""
     makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
     reads = Counter(name for operator in graph.operators for name in operator.inputs)
-    made: dict[str, Operator] = {}  # by name of the Mul
+    swishes: dict[str, Operator] = {}  # by name of the Mul
     gone = set[str]()
     for operator in graph.operators:
         gates = [(x, makers.get(gate)) for x, gate in (operator.inputs, operator.inputs[::-1])] if operator.kind == "Mul" else []
@@ -80,9 +80,9 @@ def _with_swish(graph: Graph) -> Graph:
                 and gate.outputs[0] not in graph.outputs
             )
             if gate is not None and gate.kind == "Sigmoid" and alone and x in makers and is_q_or_dq(makers[x]):
-                made[operator.name] = replace(operator, kind="Swish", inputs=(x,), attributes={})
+                swishes[operator.name] = replace(operator, kind="Swish", inputs=(x,), attributes={})
                 gone.add(gate.name)
-    operators = tuple(made.get(operator.name, operator) for operator in graph.operators if operator.name not in gone)
+    operators = tuple(swishes.get(operator.name, operator) for operator in graph.operators if operator.name not in gone)
     dead = {name for operator in graph.operators if operator.name in gone for name in operator.outputs}
     return replace(graph, operators=operators, tensors={name: t for name, t in graph.tensors.items() if name not in dead}) if gone else graph
 
@@ -94,8 +94,8 @@ class _Absorption:
     by: dict[str, Quantization | None] = field(default_factory=dict)  # of Q and DQ operators, by their name
     producer: dict[str, Operator] = field(default_factory=dict)  # by tensor
     readers: dict[str, list[Operator]] = field(default_factory=lambda: defaultdict(list))  # by tensor
-    held: dict[str, _Code] = field(default_factory=dict)  # maps of integers of the file, by name
-    codes: dict[str, _Code] = field(default_factory=dict)  # float maps that integers stand for
+    held: dict[str, _StoredCode] = field(default_factory=dict)  # maps of integers of the file, by name
+    codes: dict[str, _StoredCode] = field(default_factory=dict)  # float maps that integers stand for
     source: dict[str, str] = field(default_factory=dict)  # the map of integers that a DQ makes a float map of
     integer: set[str] = field(default_factory=set)  # names of operators that read and write integers
 
@@ -136,7 +136,7 @@ class _Absorption:
     def _hold(self, name: str, by: Quantization | None) -> None:
         dtype = self.graph.tensors[name].dtype
         if by is not None and by.axis is None and dtype in BYTES:
-            self.held[name] = _Code(dtype, by)
+            self.held[name] = _StoredCode(dtype, by)
 
     def _find_codes(self) -> None:
         """Float maps that integers can stand for: behind a DQ, before a Q, or an operator away from one that takes Q or DQ through."""
@@ -176,46 +176,46 @@ class _Absorption:
             return not forward and all(name in constants for name in operator.inputs[1:] if name)
         return True
 
-    def _forward(self, operator: Operator, name: str) -> _Code | None:
+    def _forward(self, operator: Operator, name: str) -> _StoredCode | None:
         """Code of a result of an operator that takes DQ through. Where Q follows, that says it; but a view cannot change a scale."""
         if not self._takes_through(operator, forward=True) or (self._all_q(name) and not spec(operator.kind).view):
             return None
-        found = {self._code(operand) for operand in self._moved(operator)}
-        return found.pop() if len(found) == 1 else None
+        codes = {self._code(operand) for operand in self._moved(operator)}
+        return codes.pop() if len(codes) == 1 else None
 
-    def _code(self, name: str) -> _Code | None:
+    def _code(self, name: str) -> _StoredCode | None:
         """Code of an operand, be it a map or a constant."""
         if name in self.stored:
             tensor = self.stored[name].tensor
             assert tensor.quantization is not None
-            return _Code(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
+            return _StoredCode(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
         return self.codes.get(name)
 
     def _all_q(self, name: str) -> bool:
         """Whether a map is read by Q alone."""
         return name not in self.outputs and bool(self.readers[name]) and all(is_q_or_dq(r) and r.kind == Q for r in self.readers[name])
 
-    def _wanted(self, name: str) -> _Code | None:
+    def _wanted(self, name: str) -> _StoredCode | None:
         """What the Qs that read a map agree upon, where nothing else reads it."""
         if not self._all_q(name) or self.graph.tensors[name].dtype != "float32":
             return None
-        found = {self.held.get(r.outputs[0]) for r in self.readers[name]}
-        return found.pop() if len(found) == 1 else None
+        codes = {self.held.get(r.outputs[0]) for r in self.readers[name]}
+        return codes.pop() if len(codes) == 1 else None
 
-    def _backward(self, name: str) -> _Code | None:
+    def _backward(self, name: str) -> _StoredCode | None:
         """What the readers of a map agree upon, where all take Q through."""
         readers = self.readers[name]
         if name in self.outputs or not readers or self.graph.tensors[name].dtype != "float32":
             return None
-        found: set[_Code | None] = set()
+        codes: set[_StoredCode | None] = set()
         for reader in readers:
             if is_q_or_dq(reader) and reader.kind == Q:
-                found.add(self.held.get(reader.outputs[0]))
+                codes.add(self.held.get(reader.outputs[0]))
             elif not is_q_or_dq(reader) and self._takes_through(reader, forward=False) and name in self._moved(reader):
-                found.update(self.codes.get(result) for result in reader.outputs if result)
+                codes.update(self.codes.get(result) for result in reader.outputs if result)
             else:
                 return None
-        return found.pop() if len(found) == 1 else None
+        return codes.pop() if len(codes) == 1 else None
 
     def _shrink(self) -> None:
         """Find the operators on integers; take back the codes of float maps that an operator on floats makes or reads."""
@@ -245,18 +245,18 @@ class _Absorption:
             return False
         tensors, constants = self.graph.tensors, self.graph.constants
         read = [name for name in operator.inputs if name and tensors[name].dtype.startswith(("float", "bfloat")) and name not in constants]
-        made = [name for name in operator.outputs if name and tensors[name].dtype.startswith(("float", "bfloat"))]
+        results = [name for name in operator.outputs if name and tensors[name].dtype.startswith(("float", "bfloat"))]
         coded = any(self._code(name) is not None for name in operator.inputs if name)
-        if not made:  # the index of the greatest is that of the greatest integer
+        if not results:  # the index of the greatest is that of the greatest integer
             return operator.kind in ("ArgMax", "ArgMin") and coded
-        return coded and all(name in self.codes for name in (*read, *made))
+        return coded and all(name in self.codes for name in (*read, *results))
 
 
 class _Rewriting:
     """The graph with integers in place of the float maps that they stand for."""
 
-    def __init__(self, found: _Absorption) -> None:
-        self.found, self.graph = found, found.graph
+    def __init__(self, absorption: _Absorption) -> None:
+        self.absorption, self.graph = absorption, absorption.graph
         self.now: dict[str, str] = {}  # name of the map of integers that stands for a map of the file, where it is another
         self.needless: set[str] = set()  # Qs whose result is what their operand's maker makes, and DQs of which the graph's output is the operand
         self.copies: set[str] = set()  # Qs in place of which the integers get a second name
@@ -268,7 +268,7 @@ class _Rewriting:
         self._name_outputs()
         operators = self._alive([self._rewritten(op) for op in self.graph.operators if op.name not in self.needless])
         used = {name for op in operators for name in (*op.inputs, *op.outputs) if name} | set(self.graph.inputs) | set(self.graph.outputs)
-        tensors = {found.name: found for found in map(self._tensor, self.graph.tensors.values()) if found.name in used}
+        tensors = {tensor.name: tensor for tensor in map(self._tensor, self.graph.tensors.values()) if tensor.name in used}
         tensors |= {name: stored.tensor for name, stored in self.added.items()}
         constants = {name: self._value(name) for name in self.graph.constants if name in used}
         constants |= {name: stored.value for name, stored in self.added.items()}
@@ -277,7 +277,7 @@ class _Rewriting:
 
     def _value(self, name: str) -> np.ndarray | None:
         """Values of a constant that an operator reads as it is; what no operator on floats asked for before is dequantised now."""
-        value, stored = self.graph.constants[name], self.found.stored.get(name)
+        value, stored = self.graph.constants[name], self.absorption.stored.get(name)
         return stored.real() if value is None and stored is not None else value
 
     def _root(self, name: str) -> str:
@@ -287,27 +287,27 @@ class _Rewriting:
         """Q and DQ that say nothing new: their result is what they read."""
         if not is_q_or_dq(operator):
             return
-        read, made, found = operator.inputs[0], operator.outputs[0], self.found
-        if made in found.source:
-            self.now[made] = self._root(read)
-        elif operator.kind == Q and made in found.held and found.codes.get(read) == found.held[made]:
-            self.now[made] = self._root(read)
+        read, result, absorption = operator.inputs[0], operator.outputs[0], self.absorption
+        if result in absorption.source:
+            self.now[result] = self._root(read)
+        elif operator.kind == Q and result in absorption.held and absorption.codes.get(read) == absorption.held[result]:
+            self.now[result] = self._root(read)
             self.needless.add(operator.name)
 
     def _name_outputs(self) -> None:
         """Integers that are a result of the graph take the result's name, unless they have to keep another."""
         taken = {*self.graph.inputs, *self.graph.outputs}
-        for wanted in sorted(self.graph.outputs, key=lambda name: name in self.found.source):  # results that are integers in the file first
+        for wanted in sorted(self.graph.outputs, key=lambda name: name in self.absorption.source):  # results that are integers in the file first
             root = self._root(wanted)
             if root == wanted:
                 continue
-            if root not in taken and (wanted not in self.found.source or all(map(self.found.on_integers, self.found.readers[wanted]))):
+            if root not in taken and (wanted not in self.absorption.source or all(map(self.absorption.on_integers, self.absorption.readers[wanted]))):
                 self.now.update([(name, wanted) for name in (*self.now, root) if self._root(name) == root])
-                if wanted in self.found.source:
-                    self.needless.add(self.found.producer[wanted].name)
-            elif wanted not in self.found.source:  # the same integers under two names
+                if wanted in self.absorption.source:
+                    self.needless.add(self.absorption.producer[wanted].name)
+            elif wanted not in self.absorption.source:  # the same integers under two names
                 del self.now[wanted]
-                maker = self.found.producer[wanted].name
+                maker = self.absorption.producer[wanted].name
                 self.needless.discard(maker)
                 self.copies.add(maker)
 
@@ -317,22 +317,22 @@ class _Rewriting:
         if operator.name in self.copies:
             return Operator(operator.name, "Identity", (self._root(read),), operator.outputs, origin=operator.origin)
         if is_q_or_dq(operator):
-            as_integers = operator.kind == DQ or self.found.on_integers(operator)
-            made = operator.outputs if operator.kind == DQ else (self._root(operator.outputs[0]),)
-            return replace(operator, inputs=(self._root(read) if as_integers else read, *others), outputs=made)
+            as_integers = operator.kind == DQ or self.absorption.on_integers(operator)
+            results = operator.outputs if operator.kind == DQ else (self._root(operator.outputs[0]),)
+            return replace(operator, inputs=(self._root(read) if as_integers else read, *others), outputs=results)
         inputs = tuple(self._operand(operator, i, name) if name else "" for i, name in enumerate(operator.inputs))
         return replace(operator, inputs=inputs, outputs=tuple(self._root(name) if name else "" for name in operator.outputs))
 
     def _operand(self, operator: Operator, index: int, name: str) -> str:
-        if operator.name not in self.found.integer:
-            return name if name in self.found.source else self._root(name)
-        if name in self.found.stored and index not in spec(operator.kind).parameters:
+        if operator.name not in self.absorption.integer:
+            return name if name in self.absorption.source else self._root(name)
+        if name in self.absorption.stored and index not in spec(operator.kind).parameters:
             return self._add(name)
         return self._root(name)
 
     def _add(self, name: str) -> str:
         """The name under which the integers behind a float constant are a constant of the graph."""
-        stored = self.found.stored[name]
+        stored = self.absorption.stored[name]
         for chosen in chain((stored.tensor.name, f"{name}.stored"), (f"{name}.stored{n}" for n in count(2))):
             wanted = replace(stored.tensor, name=chosen)
             if chosen not in self.graph.tensors and (chosen not in self.added or self.added[chosen].tensor == wanted):
@@ -341,7 +341,7 @@ class _Rewriting:
         raise AssertionError
 
     def _alive(self, operators: Sequence[Operator]) -> list[Operator]:
-        """Without the Q and DQ whose results nobody reads."""
+        """Without the Q and DQ whose results nothing reads."""
         asked, alive = set(self.graph.outputs), list[Operator]()
         for operator in reversed(operators):
             if not is_q_or_dq(operator) or operator.outputs[0] in asked:
@@ -352,8 +352,8 @@ class _Rewriting:
     def _tensor(self, tensor: Tensor) -> Tensor:
         """What stands for a tensor of the file; itself, if that is a float map that a DQ still makes."""
         root = self._root(tensor.name)
-        code = self.found.codes.get(tensor.name) or self.found.held.get(tensor.name)
-        if code is None or (tensor.name in self.found.source and root != tensor.name):
+        code = self.absorption.codes.get(tensor.name) or self.absorption.held.get(tensor.name)
+        if code is None or (tensor.name in self.absorption.source and root != tensor.name):
             return tensor
         return Tensor(root, tensor.shape, code.dtype, code.quantization)
 

@@ -39,7 +39,7 @@ class Body:
         del graph.input[:]
         graph.input.extend(ValueInfoProto(name=name, type=known) for name, known in zip(names, types, strict=True))
         for value in graph.output:
-            if not value.HasField("type"):  # inside of functions, whose types nobody states; ONNX wants some
+            if not value.HasField("type"):  # inside of functions, which state no types; ONNX wants some
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.ClearField("shape")  # often stated as that of one turn alone
@@ -58,8 +58,8 @@ class Bodies:
 
     def of(self, node: NodeProto) -> tuple[Body, ...]:
         """The graphs of a node, then and else or the one body; none for other nodes."""
-        found = [attribute.i for attribute in node.attribute if attribute.name == KEY]
-        return self.kept[found[0]] if found and 0 <= found[0] < len(self.kept) else ()
+        indices = [attribute.i for attribute in node.attribute if attribute.name == KEY]
+        return self.kept[indices[0]] if indices and 0 <= indices[0] < len(self.kept) else ()
 
     def detach(
         self, node: NodeProto, label: str, opsets: Sequence[OperatorSetIdProto], functions: Sequence[FunctionProto] = (), ir_version: int = 10
@@ -87,14 +87,14 @@ def is_graph(attribute: AttributeProto) -> bool:
 
 def _free_names(graph: GraphProto) -> Iterator[str]:
     """What a graph reads that nothing in it makes."""
-    made = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    bound = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
-        yield from (name for name in node.input if name and name not in made)
+        yield from (name for name in node.input if name and name not in bound)
         for attribute in node.attribute:
             if is_graph(attribute):
-                yield from (name for name in _free_names(attribute.g) if name not in made)
-        made.update(node.output)
-    yield from (value.name for value in graph.output if value.name not in made)
+                yield from (name for name in _free_names(attribute.g) if name not in bound)
+        bound.update(node.output)
+    yield from (value.name for value in graph.output if value.name not in bound)
 
 
 def function_body(body: FunctionProto, node: NodeProto, defaults: Mapping[str, AttributeProto], results: Mapping[str, TypeProto]) -> Body:
@@ -107,18 +107,18 @@ def function_body(body: FunctionProto, node: NodeProto, defaults: Mapping[str, A
     absent = {*body.input} - {*present}
     graph = GraphProto(name=body.name or node.op_type)
     graph.input.extend(ValueInfoProto(name=name) for name in present)
-    made = zip(body.output, node.output, strict=False)
-    graph.output.extend(ValueInfoProto(name=formal, type=results.get(name)) for formal, name in made if name)
+    outputs = zip(body.output, node.output, strict=False)
+    graph.output.extend(ValueInfoProto(name=formal, type=results.get(name)) for formal, name in outputs if name)
     for part in body.node:
         graph.node.append(_with_attributes(part, stated, absent))
     return Body(graph, (), tuple(body.opset_import), (), 10)
 
 
 def _with_attributes(node: NodeProto, stated: Mapping[str, AttributeProto], absent: set[str]) -> NodeProto:
-    found = NodeProto()
-    found.CopyFrom(node)
-    found.input[:] = ["" if name in absent else name for name in node.input]
-    del found.attribute[:]
+    bound = NodeProto()
+    bound.CopyFrom(node)
+    bound.input[:] = ["" if name in absent else name for name in node.input]
+    del bound.attribute[:]
     for attribute in node.attribute:
         given = stated.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
         if given is None:
@@ -129,5 +129,5 @@ def _with_attributes(node: NodeProto, stated: Mapping[str, AttributeProto], abse
             nodes = [_with_attributes(inner, stated, absent) for inner in copy.g.node]
             del copy.g.node[:]
             copy.g.node.extend(nodes)
-        found.attribute.append(copy)
-    return found
+        bound.attribute.append(copy)
+    return bound

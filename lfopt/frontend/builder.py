@@ -16,7 +16,7 @@ from lfopt.ir.names import plain
 Operand = str | np.ndarray  # the name of a tensor; or the values of a constant, which becomes one
 
 
-class Network(Protocol):
+class PartialNetwork(Protocol):
     """What is known of a network so far, and how it grows."""
 
     @property
@@ -49,9 +49,9 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Builder:
-    """Operators of the newest opset, added one by one; what each makes is known at once."""
+    """Operators of the newest opset, added one at a time; what each makes is known at once."""
 
-    network: Network
+    network: PartialNetwork
     prefix: str  # of the names of what is added
 
     def run(self, kind: str, *operands: Operand, output: str = "", **attributes: Any) -> str:
@@ -61,9 +61,9 @@ class Builder:
     def results(self, kind: str, *operands: Operand, outputs: list[str], **attributes: Any) -> list[str]:
         """The names of all results of an operator, each as it is wanted, or "" for any."""
         names = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
-        made = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]
-        self.network.step(onnx.helper.make_node(kind, names, made, name=plain(made[0]), **attributes), 0)
-        return made
+        results = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]
+        self.network.step(onnx.helper.make_node(kind, names, results, name=plain(results[0]), **attributes), 0)
+        return results
 
     def constant(self, value: np.ndarray) -> str:
         """The name of a constant."""

@@ -16,7 +16,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.bodies import Bodies, Body, function_body
-from lfopt.frontend.builder import Builder, Network
+from lfopt.frontend.builder import Builder, PartialNetwork
 from lfopt.frontend.definitions import definition
 from lfopt.frontend.halves import widen
 from lfopt.frontend.qoperators import Lowering
@@ -29,7 +29,7 @@ from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 from lfopt.ir.names import plain
 
 MAX_DEPTH = 8  # of graphs inside of graphs
-MAX_TURNS = 1 << 10  # of one loop
+MAX_ITERATIONS = 1 << 10  # of one loop
 MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 
@@ -46,7 +46,7 @@ class _Ready:
 class Control:
     """Writes the graphs of operators into a network."""
 
-    network: Network
+    network: PartialNetwork
     bodies: Bodies
     folder: Path | None  # of external data
     label: str
@@ -65,17 +65,17 @@ class Control:
     def call(self, node: NodeProto, results: Mapping[str, TypeProto], what: str) -> None:
         """The operators by which ONNX defines another. `results`: types of what it makes. Raises InvalidModel, UnsupportedModel."""
         schema = onnx.defs.get_schema(node.op_type, newest_opset())
-        defaults = {name: found.default_value for name, found in schema.attributes.items() if found.default_value.name}
+        defaults = {name: declared.default_value for name, declared in schema.attributes.items() if declared.default_value.name}
         function = definition(node, self.network.types, what)
         body = function_body(function, node, defaults, results)
         operands = [name for name in node.input if name]
         asked = [name for name in node.output if name]
 
-        def made() -> list[str]:
+        def inlined() -> list[str]:
             names = dict(zip(asked, self.inline(body, operands, node.name or asked[0]), strict=True))
             return [names.get(name, "") for name in node.output]
 
-        self._replace(node, what, made)
+        self._replace(node, what, inlined)
 
     def lower(self, node: NodeProto, lowering: Lowering, what: str) -> None:
         """The operators that stand for one that has no row in the operator table. Raises InvalidModel, UnsupportedModel."""
@@ -92,14 +92,14 @@ class Control:
     def _replace(self, node: NodeProto, what: str, written: Callable[[], list[str]]) -> None:
         """What is written stands for a node, under the names that the node's outputs have."""
         try:
-            made = written()
+            sources = written()
         except UnsupportedModel as error:
             raise error if self.label in str(error) else UnsupportedModel(f"{what}: {error}") from None
         except InvalidModel as error:
             raise error if self.label in str(error) else InvalidModel(f"{what}: {error}") from None
-        if len(made) < len(node.output):
-            raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(made)}")
-        for source, name in zip(made, node.output, strict=False):
+        if len(sources) < len(node.output):
+            raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(sources)}")
+        for source, name in zip(sources, node.output, strict=False):
             if name and name != source:
                 self.build(node).run("Identity", source, output=name)
 
@@ -129,13 +129,13 @@ class Control:
     def _ready(self, body: Body, operands: Sequence[str]) -> _Ready:
         types = [self.sequences.type(name) if name in self.sequences.held else self.network.types[name] for name in operands]
         key = (str(id(body.graph)).encode(), *(known.SerializeToString() for known in types))
-        if (found := self.ready.get(key)) is None:
+        if (known_body := self.ready.get(key)) is None:
             light, values = prepare(body.model(types), self.folder, self.label, self.bodies)
             values, _ = spell(light, values)
             values, _ = widen(light, values, self.label, ends=False)
             inputs = {value.name for value in light.graph.input[: len(operands)]}
-            found = self.ready[key] = _Ready(body, light, self._constants(light, values, inputs))
-        return found
+            known_body = self.ready[key] = _Ready(body, light, self._constants(light, values, inputs))
+        return known_body
 
     def _constants(self, light: ModelProto, values: Values, inputs: set[str]) -> dict[str, str]:
         names: dict[str, str] = {}
@@ -159,8 +159,8 @@ def _chosen(build: Builder, condition: str, yes: str, no: str) -> str:
         raise UnsupportedModel("its condition is computed, and decides about a sequence; lfopt reads tensors there")
     one, other = build.network.tensors[yes], build.network.tensors[no]
     if (one.shape, one.dtype) != (other.shape, other.dtype):
-        found = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
-        raise UnsupportedModel(f"its condition is computed, and decides about {found}; lfopt reads results of one type and shape")
+        types = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
+        raise UnsupportedModel(f"its condition is computed, and decides about {types}; lfopt reads results of one type and shape")
     return build.run("Where", condition, yes, no)
 
 
@@ -183,26 +183,28 @@ def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     count = build.known(trips) if trips else None
     if trips and count is None:
         raise UnsupportedModel("how often it turns is computed; lfopt reads loops whose number of turns is a constant")
-    most = MAX_TURNS + 1 if count is None else int(count.reshape(()))
+    most = MAX_ITERATIONS + 1 if count is None else int(count.reshape(()))
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
-    active, turn = condition, 0  # active: a condition that is computed, or ""
-    while turn < most:
+    active, iteration = condition, 0  # active: a condition that is computed, or ""
+    while iteration < most:
         value = build.known(active) if active else np.ones((), bool)
         if value is not None and not value.reshape(()):
             break
-        if turn >= MAX_TURNS or (value is None and count is None):
-            raise UnsupportedModel(f"it turns until a condition that is computed, or more than {MAX_TURNS} times; lfopt reads loops of fewer turns")
-        operands = [build.constant(np.array(turn, np.int64)), active or build.constant(np.ones((), bool)), *state]
-        going, *made = control.inline(body, [*operands, *captured], f"{build.prefix}.{turn}")
-        after, outs = made[: len(state)], made[len(state) :]
+        if iteration >= MAX_ITERATIONS or (value is None and count is None):
+            raise UnsupportedModel(
+                f"it turns until a condition that is computed, or more than {MAX_ITERATIONS} times; lfopt reads loops of fewer turns"
+            )
+        operands = [build.constant(np.array(iteration, np.int64)), active or build.constant(np.ones((), bool)), *state]
+        going, *results = control.inline(body, [*operands, *captured], f"{build.prefix}.{iteration}")
+        after, outs = results[: len(state)], results[len(state) :]
         if value is None:
             if outs:
                 raise UnsupportedModel("a condition that is computed decides how long its results are; lfopt reads results of known shapes")
             after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
             going = build.run("And", active, going)
-        state, active, turn = after, going, turn + 1
-        for found, name in zip(scanned, outs, strict=True):
-            found.append(name)
+        state, active, iteration = after, going, iteration + 1
+        for stack, name in zip(scanned, outs, strict=True):
+            stack.append(name)
     return [*state, *(_stacked(build, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
 
 
@@ -210,11 +212,11 @@ def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> s
     """What a loop made in all its turns, along a new first axis."""
     if names:
         return build.concat([build.unsqueeze(name, 0) for name in names], 0)
-    found = body.graph.output[output].type.tensor_type
-    if not found.HasField("shape") or not all(dim.HasField("dim_value") for dim in found.shape.dim):
+    declared = body.graph.output[output].type.tensor_type
+    if not declared.HasField("shape") or not all(dim.HasField("dim_value") for dim in declared.shape.dim):
         raise UnsupportedModel("it never turns, and does not say of what shape its results are")
-    shape = 0, *(dim.dim_value for dim in found.shape.dim)
-    return build.constant(np.zeros(shape, dtype_name(found.elem_type, "a loop")))
+    shape = 0, *(dim.dim_value for dim in declared.shape.dim)
+    return build.constant(np.zeros(shape, dtype_name(declared.elem_type, "a loop")))
 
 
 def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
@@ -231,19 +233,23 @@ def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     to_axes, to_directions = (told.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions"))
     shapes = [build.shape(name) for name in scanned]
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
-    turns = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
-    if len(turns) != 1 or not 0 < max(turns) <= MAX_TURNS:
-        raise UnsupportedModel(f"it goes over {', '.join(map(str, sorted(turns)))} slices; lfopt reads one number of them, from 1 to {MAX_TURNS}")
-    (extent,) = turns
-    made: list[list[str]] = [[] for _ in range(results)]
-    for turn in range(extent):
-        slices = [build.entry(name, axis, extent - 1 - turn if back else turn) for name, axis, back in zip(scanned, axes, directions, strict=True)]
-        after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{turn}")
+    iterations = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
+    if len(iterations) != 1 or not 0 < max(iterations) <= MAX_ITERATIONS:
+        raise UnsupportedModel(
+            f"it goes over {', '.join(map(str, sorted(iterations)))} slices; lfopt reads one number of them, from 1 to {MAX_ITERATIONS}"
+        )
+    (extent,) = iterations
+    outs: list[list[str]] = [[] for _ in range(results)]
+    for iteration in range(extent):
+        slices = [
+            build.entry(name, axis, extent - 1 - iteration if back else iteration) for name, axis, back in zip(scanned, axes, directions, strict=True)
+        ]
+        after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{iteration}")
         state = after[: len(state)]
-        for found, name, back in zip(made, after[len(state) :], to_directions, strict=True):
-            found.insert(0 if back else len(found), name)
-    ranks = [len(build.shape(names[0])) + 1 for names in made]
-    stacked = [(names, axis % rank) for names, axis, rank in zip(made, to_axes, ranks, strict=True)]
+        for stack, name, back in zip(outs, after[len(state) :], to_directions, strict=True):
+            stack.insert(0 if back else len(stack), name)
+    ranks = [len(build.shape(names[0])) + 1 for names in outs]
+    stacked = [(names, axis % rank) for names, axis, rank in zip(outs, to_axes, ranks, strict=True)]
     return [*state, *(build.concat([build.unsqueeze(name, axis) for name in names], axis) for names, axis in stacked)]
 
 

@@ -38,8 +38,8 @@ def _unique(node: NodeProto, value: np.ndarray) -> Shapes:
         return [(count,), (count,), (value.size,), (count,)]
     if not -value.ndim <= axis < value.ndim:
         raise InvalidModel(f"{title(node)}: axis {axis} of shape {[*value.shape]}")
-    made = np.unique(value, axis=axis).shape
-    return [made, (made[axis],), (value.shape[axis],), (made[axis],)]
+    shape = np.unique(value, axis=axis).shape
+    return [shape, (shape[axis],), (value.shape[axis],), (shape[axis],)]
 
 
 SHAPES: dict[str, Callable[[NodeProto, np.ndarray], Shapes]] = {"NonZero": _non_zero, "Unique": _unique}  # of what a constant makes

@@ -35,7 +35,9 @@ class Definitions:
     types: Mapping[str, TypeProto]
     taken: set[str]  # names of its tensors
     wanted: Counter[str] = field(default_factory=Counter[str])  # how many tensors had better have a name
-    made: dict[Hashable, str] = field(default_factory=dict[Hashable, str])  # constants, by what they are made of, and by their values if small
+    by_source: dict[Hashable, str] = field(
+        default_factory=dict[Hashable, str]
+    )  # constants, by what they are computed from, and by their values if small
 
     def nodes(self, node: NodeProto, what: str) -> Iterator[NodeProto]:
         """The nodes that an operator is defined by, but for those that change nothing. What each makes must be known before the next is asked for.
@@ -54,7 +56,7 @@ class Definitions:
             if part.op_type == "Concat":
                 given = [name for name in given if name]
             told = (part.op_type, *given, *(attribute.SerializeToString() for attribute in part.attribute))
-            if inner and (known := self.made.get(told) or self._unchanged(part, given)):
+            if inner and (known := self.by_source.get(told) or self._unchanged(part, given)):
                 names[part.output[0]] = known
                 continue
             for name in part.output:
@@ -63,7 +65,7 @@ class Definitions:
             yield self._written(part, given, results, f"{node.name or node.op_type}.{part.output[0]}")
             if inner and (value := self.constants.get(results[0])) is not None:
                 key = (value.dtype.str, value.shape, value.tobytes()) if value.size <= SMALL else told
-                names[part.output[0]] = self.made[told] = self.made.setdefault(key, results[0])
+                names[part.output[0]] = self.by_source[told] = self.by_source.setdefault(key, results[0])
 
     def free(self, wanted: str) -> str:
         """A name that no tensor has."""

@@ -60,27 +60,27 @@ class _Expansion:
         """Whether the operator reads the real numbers behind a quantised operand: all but DQ, and what moves integers that nothing explains."""
         if is_q_or_dq(operator):
             return operator.kind == Q
-        made = (self.graph.tensors[name] for name in operator.outputs if name)
-        return not any(tensor.dtype in BYTES and tensor.quantization is None for tensor in made)
+        results = (self.graph.tensors[name] for name in operator.outputs if name)
+        return not any(tensor.dtype in BYTES and tensor.quantization is None for tensor in results)
 
     def _expand(self, operator: Operator) -> None:
         names = self.real if self._reads_real(operator) else self.held
         inputs = tuple(names.get(name, name) for name in operator.inputs)
         quantised = [name for name in operator.outputs if name and self.graph.tensors[name].quantization is not None]
-        as_made: dict[str, str] = {}
+        spelled: dict[str, str] = {}
         for name in quantised:
             if name in self.graph.outputs:
-                as_made[name] = self._fresh(f"{name}.quantized" if is_q_or_dq(operator) else f"{name}.real")
+                spelled[name] = self._fresh(f"{name}.quantized" if is_q_or_dq(operator) else f"{name}.real")
             if is_q_or_dq(operator):
-                self.held[name] = as_made.get(name, name)
+                self.held[name] = spelled.get(name, name)
                 self.tensors[self.held[name]] = replace(self.graph.tensors[name], name=self.held[name], quantization=None)
             else:
-                made = as_made.get(name, name)
-                self.tensors[made] = Tensor(made, self.graph.shape(name), "float32")
-        self.operators.append(replace(operator, inputs=inputs, outputs=tuple(as_made.get(name, name) for name in operator.outputs)))
+                result = spelled.get(name, name)
+                self.tensors[result] = Tensor(result, self.graph.shape(name), "float32")
+        self.operators.append(replace(operator, inputs=inputs, outputs=tuple(spelled.get(name, name) for name in operator.outputs)))
         for name in quantised:
             if not is_q_or_dq(operator):
-                self._quantize(name, as_made.get(name, name))
+                self._quantize(name, spelled.get(name, name))
             self._dequantize(name)
 
     def _quantize(self, name: str, real: str) -> None:
@@ -95,7 +95,7 @@ class _Expansion:
         self.tensors[real] = Tensor(real, self.graph.shape(name), "float32")
         self._add(DQ, f"{name}.dequantize", name, self.held[name], real)
 
-    def _add(self, kind: str, wanted: str, name: str, read: str, made: str) -> None:
+    def _add(self, kind: str, wanted: str, name: str, read: str, result: str) -> None:
         by = self.graph.tensors[name].quantization
         assert by is not None
         if name not in self.parameters:
@@ -107,7 +107,7 @@ class _Expansion:
         while wanted in self.names:
             wanted += "_"
         self.names.add(wanted)
-        self.operators.append(Operator(wanted, kind, (read, *self.parameters[name]), (made,), {} if by.axis is None else {"axis": by.axis}))
+        self.operators.append(Operator(wanted, kind, (read, *self.parameters[name]), (result,), {} if by.axis is None else {"axis": by.axis}))
 
     def _fresh(self, wanted: str) -> str:
         while wanted in self.taken:

@@ -59,21 +59,21 @@ class Folding:
 
 def _computed(operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> tuple[np.ndarray, ...]:
     """Values by lfopt's own arithmetic, where those of ONNX's reference are others (docs/resize.md)."""
-    made, given = tuple(results.values()), tuple(inputs)
+    outputs, given = tuple(results.values()), tuple(inputs)
     tensors = tuple(None if v is None else Tensor(name, v.shape, v.dtype.name) for name, v in zip(operator.inputs, given, strict=True))
     shapes, known = tuple(None if v is None else v.shape for v in given), tuple(v is not None for v in given)
-    call = Call(operator, shapes, given, known, tuple(tensor.shape for tensor in made), tensors, made)
+    call = Call(operator, shapes, given, known, tuple(tensor.shape for tensor in outputs), tensors, outputs)
     operands = [None if v is None else Part(v, whole(v.shape)) for v in given]
-    return compute(call, operands, tuple(whole(tensor.shape) for tensor in made), newest_opset())
+    return compute(call, operands, tuple(whole(tensor.shape) for tensor in outputs), newest_opset())
 
 
 def _work(kind: str, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> int | None:
-    """Elements touched or multiplied, at most; None if nobody knows."""
+    """Elements touched or multiplied, at most; None if that is not known."""
     if kind in ("Shape", "Size"):
         return 1
-    made = sum(tensor.elements for tensor in results.values())
+    written = sum(tensor.elements for tensor in results.values())
     read = sum(value.size for value in inputs if value is not None)
     if spec(kind).family is Family.PRODUCT:
         inner = max((n for value in inputs[:2] if value is not None for n in value.shape), default=1)
-        return read + made * inner
-    return read + made if kind in LINEAR or spec(kind).tiling in (Tiling.SPLIT, Tiling.FOLD) else None
+        return read + written * inner
+    return read + written if kind in LINEAR or spec(kind).tiling in (Tiling.SPLIT, Tiling.FOLD) else None

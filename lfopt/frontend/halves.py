@@ -26,12 +26,12 @@ def widen(model: ModelProto, values: Values, label: str, *, ends: bool) -> tuple
     `ends`: inputs and outputs keep their types, behind and before a Cast. Raises UnsupportedModel for what reads bits.
     """
     graph = model.graph
-    found = {name for kind in _kinds(graph, values) if (name := HALVES.get(kind))}
-    if not found:
+    half_types = {name for kind in _kinds(graph, values) if (name := HALVES.get(kind))}
+    if not half_types:
         return values, ""
     for node in graph.node:
         if node.op_type == "BitCast":
-            raise UnsupportedModel(f"{label}: {title(node)}: in a file in {' and '.join(sorted(found))}, which lfopt computes in float32")
+            raise UnsupportedModel(f"{label}: {title(node)}: in a file in {' and '.join(sorted(half_types))}, which lfopt computes in float32")
         for attribute in node.attribute:
             _widen_attribute(attribute)
     for tensor in graph.initializer:
@@ -40,7 +40,7 @@ def widen(model: ModelProto, values: Values, label: str, *, ends: bool) -> tuple
         _keep_ends(graph, set(values))
     for value in (*graph.value_info, *(() if ends else (*graph.input, *graph.output)), *(v for v in graph.input if v.name in values)):
         _widen_type(value)
-    return {name: _wide(held) for name, held in values.items()}, NOTE.format(" and ".join(sorted(found)))
+    return {name: _wide(held) for name, held in values.items()}, NOTE.format(" and ".join(sorted(half_types)))
 
 
 def _kinds(graph: GraphProto, values: Values) -> Iterator[int]:

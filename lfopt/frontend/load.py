@@ -88,8 +88,8 @@ def _whole_shapes(given: object) -> dict[str, tuple[int, ...]]:
         dims = shape if isinstance(shape, list | tuple) else ()
         if dims is not shape or not all(_is_dim(d) for d in dims):
             told = ", ".join(str(d) if _is_dim(d) else type(d).__name__ for d in dims[:16])
-            found = f"[{told}]" if dims is shape else type(shape).__name__
-            raise InvalidConfig(f"input_shapes: {name!r}: found {found}; accepted: a list or tuple of whole numbers, or one for a named dimension")
+            text = f"[{told}]" if dims is shape else type(shape).__name__
+            raise InvalidConfig(f"input_shapes: {name!r}: found {text}; accepted: a list or tuple of whole numbers, or one for a named dimension")
     return {name: tuple(int(d) for d in shape) for name, shape in given.items()}
 
 
@@ -155,7 +155,7 @@ class _Walk:
             what = f"{self.label}: input {value.name!r}"
             if not value.type.HasField("tensor_type"):
                 raise UnsupportedModel(f"{what}: only tensors are supported")
-            found = value.type.tensor_type
+            declared = value.type.tensor_type
             dims, shape = dims_of(value), given.get(value.name)
             if shape is not None:
                 if dims is not None and len(shape) != len(dims):
@@ -166,7 +166,7 @@ class _Walk:
                     self.declared = {}  # the shapes that the file states were those of its own input shape
             else:
                 shape = tuple(int(d) for d in dims or ())
-            dtype = dtype_name(found.elem_type, what)
+            dtype = dtype_name(declared.elem_type, what)
             self._add_tensor(value.name, Tensor(value.name, shape, dtype), what)
             self.inputs.append(value.name)
             if not prod(shape) and dtype != "string":
@@ -331,8 +331,8 @@ class _Walk:
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
             if node.op_type in SHAPES and (value := self.constants.get(node.input[0])) is not None:
-                made = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
-                inferred = {n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape) for n, shape in made if n}
+                shapes = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
+                inferred = {n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape) for n, shape in shapes if n}
         return inferred
 
     def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
@@ -342,14 +342,14 @@ class _Walk:
         for name in node.output:
             if not name:
                 continue
-            found = self._derived(node, name, what) or _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
-            if found is None:
+            tensor = self._derived(node, name, what) or _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
+            if tensor is None:
                 unknown = "" if inferred else ", and lfopt does not know the operator"
                 raise UnsupportedModel(f"{what}: the shape of output {name!r} is not static{unknown}{why(node.op_type)}")
-            check_shape(found.shape, f"{what}: output {name!r}")
-            if node.op_type in SAME_ELEMENTS and not node.domain and found.elements != (source := self.tensors[node.input[0]]).elements:
-                raise InvalidModel(f"{what}: from {list(source.shape)} to {list(found.shape)}, which has another number of elements")
-            results[name] = found
+            check_shape(tensor.shape, f"{what}: output {name!r}")
+            if node.op_type in SAME_ELEMENTS and not node.domain and tensor.elements != (source := self.tensors[node.input[0]]).elements:
+                raise InvalidModel(f"{what}: from {list(source.shape)} to {list(tensor.shape)}, which has another number of elements")
+            results[name] = tensor
         return results
 
     def _derived(self, node: NodeProto, name: str, what: str) -> Tensor | None:
@@ -382,11 +382,11 @@ class _Walk:
         absent = any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True))
         values: Mapping[str, np.ndarray | None] = dict.fromkeys(results)
         if not absent:
-            found = self.folding.evaluate(operator, inputs, results, what)
-            if isinstance(found, str):
-                self.unevaluated.append(f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {found}")
+            evaluated = self.folding.evaluate(operator, inputs, results, what)
+            if isinstance(evaluated, str):
+                self.unevaluated.append(f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {evaluated}")
             else:
-                values = found
+                values = evaluated
         for name, tensor in results.items():
             self.add_constant(name, tensor, values[name])
         return True
@@ -404,20 +404,20 @@ class _Walk:
         return replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs)) if known else operator
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
-        """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where somebody asks for its values."""
-        source, found = operator.inputs[0] if operator.inputs else "", None
+        """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where its values are asked for."""
+        source, stored = operator.inputs[0] if operator.inputs else "", None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
             by = quantization_of(operator, {**self.tensors, **results}, self.constants, what)
             if by is not None:
-                found = Stored(replace(self.tensors[source], quantization=by), self.constants[source])
+                stored = Stored(replace(self.tensors[source], quantization=by), self.constants[source])
         elif source in self.stored and len(results) == 1:
             others = [None, *(self.constants[name] if name else None for name in operator.inputs[1:])]
-            found = moved(operator, self.stored[source], others, next(iter(results.values())), newest_opset())
-        if found is None:
+            stored = moved(operator, self.stored[source], others, next(iter(results.values())), newest_opset())
+        if stored is None:
             return False
         (name, tensor), *_ = results.items()
-        self.stored[name] = found
-        self.add_constant(name, tensor, found.real() if tensor.elements <= SMALL else None)
+        self.stored[name] = stored
+        self.add_constant(name, tensor, stored.real() if tensor.elements <= SMALL else None)
         return True
 
     def _operand(self, name: str, *, by_shape: bool) -> np.ndarray | None:
@@ -443,7 +443,7 @@ class _Walk:
 
 
 def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
-    found: dict[str, Attribute] = {}
+    attributes: dict[str, Attribute] = {}
     for attribute in node.attribute:
         try:
             value = onnx.helper.get_attribute_value(attribute)
@@ -461,8 +461,8 @@ def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
             value = tuple(text.decode("utf-8", "replace") for text in value)
         else:
             raise UnsupportedModel(f"{what}: attribute {attribute.name!r} is no number, string, tensor or list of numbers or strings")
-        found[attribute.name] = value
-    return found
+        attributes[attribute.name] = value
+    return attributes
 
 
 def _rounding_as_before_11(resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str) -> Operator:
@@ -476,7 +476,7 @@ def _rounding_as_before_11(resize: Operator, before: tuple[int, ...], after: tup
 
 
 def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:
-    """Outputs with "" for those that nobody reads. Optional ones are cut off at the end; how many others there are may matter (Split)."""
+    """Outputs with "" for those that nothing reads. Optional ones are cut off at the end; how many others there are may matter (Split)."""
     asked = [o if o in needed else "" for o in operator.outputs]
     schema = onnx.defs.get_schema(operator.kind, newest_opset()) if not operator.domain and onnx.defs.has(operator.kind) else None
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
@@ -485,14 +485,14 @@ def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:
     return tuple(asked)
 
 
-def _static(name: str, found: TypeProto | None, what: str) -> Tensor | None:
+def _static(name: str, declared: TypeProto | None, what: str) -> Tensor | None:
     """A tensor of static shape, or None."""
-    if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+    if declared is None or not declared.HasField("tensor_type") or not declared.tensor_type.HasField("shape"):
         return None
-    dims = found.tensor_type.shape.dim
+    dims = declared.tensor_type.shape.dim
     if not all(d.HasField("dim_value") for d in dims):
         return None
-    return Tensor(name, tuple(d.dim_value for d in dims), dtype_name(found.tensor_type.elem_type, f"{what}: output {name!r}"))
+    return Tensor(name, tuple(d.dim_value for d in dims), dtype_name(declared.tensor_type.elem_type, f"{what}: output {name!r}"))
 
 
 def _type_proto(tensor: Tensor) -> TypeProto:

@@ -39,13 +39,13 @@ def _batch_normalization(build: Builder, node: NodeProto) -> list[str]:
     column = [1, build.shape(x)[1], *[1] * (rank - 2)]
     deviation = build.run("Sqrt", build.run("Add", spread, np.array(told.get("epsilon", 1e-5), dtype)))
     normal = build.run("Div", build.run("Mul", centred, build.reshape(scale, *column)), deviation)
-    made = [build.run("Add", normal, build.reshape(bias, *column))]
+    results = [build.run("Add", normal, build.reshape(bias, *column))]
     share = float(told.get("momentum", 0.9))
     for before, of_batch in ((mean, now), (variance, spread)):
         kept = build.run("Mul", before, np.array(share, build.dtype(before)))
         new = build.cast(build.reshape(of_batch, *build.shape(before)), build.dtype(before))
-        made.append(build.run("Add", kept, build.run("Mul", new, np.array(1 - share, build.dtype(before)))))
-    return made
+        results.append(build.run("Add", kept, build.run("Mul", new, np.array(1 - share, build.dtype(before)))))
+    return results
 
 
 def _one_hot(build: Builder, node: NodeProto) -> list[str]:
@@ -92,13 +92,13 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
     kernel, rank = told["kernel_shape"], len(shape) - 2
     strides, pads = told.get("strides", [1] * rank), told.get("pads", [0] * 2 * rank)
     spatial = [(n - 1) * s + k - pads[i] - pads[i + rank] for i, (n, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))]
-    made = [*shape[:2], *spatial]
-    nothing = np.zeros(prod(made), build.dtype(x))
+    shape_out = [*shape[:2], *spatial]
+    nothing = np.zeros(prod(shape_out), build.dtype(x))
     filled = build.run("ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0)
-    filled = build.reshape(filled, *made)
+    filled = build.reshape(filled, *shape_out)
     if len(node.input) > 2 and node.input[2]:  # the places are those of the smaller map, which stands in a corner of the larger
         wanted = _constant(build, node.input[2], "output shape")
-        filled = build.run("Pad", filled, np.concatenate([np.zeros(len(made), np.int64), wanted - made]))
+        filled = build.run("Pad", filled, np.concatenate([np.zeros(len(shape_out), np.int64), wanted - shape_out]))
     return [filled]
 
 
@@ -129,11 +129,11 @@ def _col2im(build: Builder, node: NodeProto) -> list[str]:
     n, channels = build.shape(x)[0], build.shape(x)[1] // prod(block)
     places = np.broadcast_to(at.reshape(1, -1), (n * channels, at.size))
     nothing = np.zeros((n * channels, prod(padded)), build.dtype(x))
-    made = build.run("ScatterElements", nothing, places, build.reshape(x, n * channels, at.size), axis=1, reduction="add")
-    made = build.reshape(made, n, channels, *padded)
+    summed = build.run("ScatterElements", nothing, places, build.reshape(x, n * channels, at.size), axis=1, reduction="add")
+    summed = build.reshape(summed, n, channels, *padded)
     for i in range(rank):
-        made = build.slice(made, 2 + i, pads[i], pads[i] + image[i])
-    return [made]
+        summed = build.slice(summed, 2 + i, pads[i], pads[i] + image[i])
+    return [summed]
 
 
 def _dft(build: Builder, node: NodeProto) -> list[str]:
@@ -156,19 +156,19 @@ def transform(build: Builder, signal: str, axis: int, count: int, *, inverse: bo
     order = [*(k for k in range(len(shape)) if k != axis), axis, len(shape)]
     moved = build.run("Transpose", build.slice(signal, axis, 0, given), perm=order)
     rows = prod(shape) // shape[axis]
-    made = count if inverse or not onesided else count // 2 + 1
-    angles = 2 * np.pi * np.outer(np.arange(given), np.arange(made)) / count * (1 if inverse else -1)
+    frequencies = count if inverse or not onesided else count // 2 + 1
+    angles = 2 * np.pi * np.outer(np.arange(given), np.arange(frequencies)) / count * (1 if inverse else -1)
     real, imaginary = (function(angles) / (count if inverse else 1) for function in (np.cos, np.sin))
-    matrix = np.empty((given, parts, made, 2))  # [index, part of the signal, frequency, part of the result]
+    matrix = np.empty((given, parts, frequencies, 2))  # [index, part of the signal, frequency, part of the result]
     matrix[:, 0, :, 0], matrix[:, 0, :, 1] = real, imaginary
     if parts > 1:
         matrix[:, 1, :, 0], matrix[:, 1, :, 1] = -imaginary, real
     if inverse and onesided:  # what is not given is the conjugate of what is, and the result is real
         weight = np.where((np.arange(given) == 0) | (2 * np.arange(given) == count), 1, 2)[:, None, None, None]
         matrix = (matrix * weight)[..., :1]
-    found = build.run("MatMul", build.reshape(moved, rows, given * parts), matrix.reshape(given * parts, -1).astype(dtype))
-    found = build.reshape(found, *(shape[k] for k in order[:-2]), made, matrix.shape[-1])
-    return build.run("Transpose", found, perm=[int(k) for k in np.argsort(order)])
+    spectrum = build.run("MatMul", build.reshape(moved, rows, given * parts), matrix.reshape(given * parts, -1).astype(dtype))
+    spectrum = build.reshape(spectrum, *(shape[k] for k in order[:-2]), frequencies, matrix.shape[-1])
+    return build.run("Transpose", spectrum, perm=[int(k) for k in np.argsort(order)])
 
 
 def _stft(build: Builder, node: NodeProto) -> list[str]:
@@ -179,10 +179,10 @@ def _stft(build: Builder, node: NodeProto) -> list[str]:
     count = int(_constant(build, length, "length").reshape(())) if length else build.shape(window)[0]
     frames = (extent - count) // hop + 1
     places = (np.arange(frames)[:, None] * hop + np.arange(count)).reshape(-1)
-    found = build.reshape(build.run("Gather", signal, places, axis=1), batch, frames, count, parts)
+    framed = build.reshape(build.run("Gather", signal, places, axis=1), batch, frames, count, parts)
     if window:
-        found = build.run("Mul", found, build.reshape(window, count, 1))
-    return [transform(build, found, 2, count, inverse=False, onesided=onesided)]
+        framed = build.run("Mul", framed, build.reshape(window, count, 1))
+    return [transform(build, framed, 2, count, inverse=False, onesided=onesided)]
 
 
 def _determinant(build: Builder, node: NodeProto) -> list[str]:
@@ -218,10 +218,10 @@ def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
     first, centre, last = corners[:-2], corners[1:-1], corners[2:]
     k = np.arange(int(length) // 2 + 1)[:, None]  # bins of the spectrum
     rising = np.where(centre > first, (k - first) / np.maximum(centre - first, 1), 1)
-    found = np.where((k >= first) & (k <= centre), rising, 0)
-    found = np.where((k >= centre) & (k < last), (last - k) / np.maximum(last - centre, 1), found)
+    triangles = np.where((k >= first) & (k <= centre), rising, 0)
+    triangles = np.where((k >= centre) & (k < last), (last - k) / np.maximum(last - centre, 1), triangles)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(int(options(node).get("output_datatype", onnx.TensorProto.FLOAT)))
-    return [build.constant(found.astype(dtype))]
+    return [build.constant(triangles.astype(dtype))]
 
 
 def _has_element(build: Builder, node: NodeProto) -> list[str]:

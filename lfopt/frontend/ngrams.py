@@ -39,34 +39,34 @@ def tf_idf(build: Builder, node: NodeProto) -> list[str]:
         places[[*of_length]] = np.arange(len(of_length)) + (places >= 0).sum()
         counted.append(_counts(build, x, np.array([*of_length.values()]), told["max_skip_count"] + 1 if length > 1 else 1))
     nothing = build.constant(np.zeros((rows, 1), np.float32))
-    found = build.concat([*counted, nothing], 1)
-    places[places < 0] = build.shape(found)[1] - 1
-    found = build.run("Gather", found, places, axis=1)
+    counts = build.concat([*counted, nothing], 1)
+    places[places < 0] = build.shape(counts)[1] - 1
+    counts = build.run("Gather", counts, places, axis=1)
     if told["mode"] == "IDF":
-        found = build.cast(build.run("Greater", found, np.array(0, np.float32)), "float32")
+        counts = build.cast(build.run("Greater", counts, np.array(0, np.float32)), "float32")
     weights = [] if told["mode"] == "TF" else told.get("weights", [])
     if weights:
         if len(weights) < outputs:
             raise InvalidModel(f"{len(weights)} weights for {outputs} outputs")
-        found = build.run("Mul", found, np.array(weights[:outputs], np.float32))
-    return [build.reshape(found, *shape[:-1], outputs)]
+        counts = build.run("Mul", counts, np.array(weights[:outputs], np.float32))
+    return [build.reshape(counts, *shape[:-1], outputs)]
 
 
 def _grams(told: Mapping[str, Any]) -> dict[int, tuple[int, ...]]:
     """The n-grams that are asked for, by the output that counts them; of those that are there twice, the last."""
     pool, starts, indexes = told["pool_int64s"], told["ngram_counts"], told["ngram_indexes"]
-    found: dict[tuple[int, ...], int] = {}
+    outputs: dict[tuple[int, ...], int] = {}
     number = 0
     for length, (start, stop) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         for first in range(start, stop - length + 1, length):
             if number >= len(indexes) or not indexes[number] >= 0:
                 raise InvalidModel(f"{len(indexes)} ngram_indexes, from {min(indexes, default=0)}; accepted: from 0 on, one for each n-gram")
             if told["min_gram_length"] <= length <= told["max_gram_length"]:
-                found[tuple(pool[first : first + length])] = indexes[number]
+                outputs[tuple(pool[first : first + length])] = indexes[number]
             number += 1
-    if len({*found.values()}) < len(found):
+    if len({*outputs.values()}) < len(outputs):
         raise UnsupportedModel("several n-grams of one output; lfopt reads one of each")
-    return {output: gram for gram, output in found.items()}
+    return {output: gram for gram, output in outputs.items()}
 
 
 def _counts(build: Builder, x: str, grams: np.ndarray, skips: int) -> str:

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lfopt.ir import Operator
+from lfopt.ops.call import Shape
 
-Shape = tuple[int, ...]
 Others = Sequence[Shape | None]  # shapes of inputs from the third on; None: absent
 Attributes = Mapping[str, object]
 
 
 def mismatch(operator: Operator, shapes: Sequence[Shape | None]) -> str:
     """What is wrong with the shapes of an operator's inputs; empty if nothing is. Source: ONNX operator specifications."""
-    found = RULES.get(operator.kind)
-    if found is None or operator.domain or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
+    rule = RULES.get(operator.kind)
+    if rule is None or operator.domain or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
         return ""
-    return found(shapes[0], shapes[1], shapes[2:], operator.attributes)
+    return rule(shapes[0], shapes[1], shapes[2:], operator.attributes)
 
 
 def _conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
@@ -40,8 +40,8 @@ def _conv_transpose(x: Shape, w: Shape, others: Others, attributes: Attributes) 
 
 
 def _groups(attributes: Attributes) -> int:
-    found = attributes.get("group", 1)
-    return found if isinstance(found, int) else 1
+    groups = attributes.get("group", 1)
+    return groups if isinstance(groups, int) else 1
 
 
 def _kernel(weights: Shape, attributes: Attributes) -> str:
@@ -57,24 +57,24 @@ def _vectors(first: int, shapes: Others, extent: int) -> str:
 def _deform_conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
     if len(x) != 4 or not others or others[0] is None:
         return f"input of shape {[*x]}; accepted: two spatial axes, with offsets"
-    if found := _conv(x, w, (), attributes) or _vectors(3, others[1:2], w[0]):
-        return found
+    if why := _conv(x, w, (), attributes) or _vectors(3, others[1:2], w[0]):
+        return why
     strides, dilations, pads = (_numbers(attributes, name, count) for name, count in (("strides", 2), ("dilations", 2), ("pads", 4)))
     parts = attributes.get("offset_group", 1)
     if min((*strides, *dilations)) < 1 or not isinstance(parts, int) or parts < 1 or x[1] % parts:
         return f"strides {[*strides]}, dilations {[*dilations]}, {parts} groups of offsets for {x[1]} channels"
-    made = [(x[2 + k] + pads[k] + pads[2 + k] - dilations[k] * (w[2 + k] - 1) - 1) // strides[k] + 1 for k in (0, 1)]
+    spatial = [(x[2 + k] + pads[k] + pads[2 + k] - dilations[k] * (w[2 + k] - 1) - 1) // strides[k] + 1 for k in (0, 1)]
     taps = parts * w[2] * w[3]
     for index, shape, channels in zip((2, 4), (others[0], others[2] if len(others) > 2 else None), (2 * taps, taps), strict=True):
-        if shape is not None and shape != (x[0], channels, *made):
-            return f"input {index} of shape {[*shape]}; accepted: {[x[0], channels, *made]}"
+        if shape is not None and shape != (x[0], channels, *spatial):
+            return f"input {index} of shape {[*shape]}; accepted: {[x[0], channels, *spatial]}"
     return ""
 
 
 def _numbers(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
     """An attribute of so many whole numbers; of pads 0, of all else 1, where it is absent."""
-    found = attributes.get(name)
-    return found if isinstance(found, tuple) and len(found) == count else (0 if name == "pads" else 1,) * count  # type: ignore[return-value]
+    numbers = attributes.get(name)
+    return numbers if isinstance(numbers, tuple) and len(numbers) == count else (0 if name == "pads" else 1,) * count  # type: ignore[return-value]
 
 
 def _roi_align(x: Shape, regions: Shape, others: Others, attributes: Attributes) -> str:

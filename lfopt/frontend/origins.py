@@ -25,11 +25,11 @@ LIBRARY = "torch"  # folder of frames that are not the network's own
 
 def origins(model: ModelProto) -> dict[str, Origin]:
     """Origin of the operator that makes a tensor, by the tensor's name in the file."""
-    found: dict[str, Origin] = {}
+    by_tensor: dict[str, Origin] = {}
     for node in model.graph.node:
         if node.metadata_props and (origin := _origin(node)) != Origin():
-            found.update((name, origin) for name in node.output if name)
-    return found
+            by_tensor.update((name, origin) for name in node.output if name)
+    return by_tensor
 
 
 def write_origin(node: NodeProto, origin: Origin) -> None:

@@ -53,8 +53,8 @@ def _with_bias(build: Builder, bias: str, scales: tuple[str, str], *operands: st
 def _conv(build: Builder, node: NodeProto) -> list[str]:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, bias = _operands(node, 9)
     operands = _real(build, x, x_scale, x_zero), _real(build, w, w_scale, w_zero, axis=0)
-    made = build.run("Conv", *_with_bias(build, bias, (x_scale, w_scale), *operands), **options(node))
-    return _held(build, made, scale, zero)
+    real = build.run("Conv", *_with_bias(build, bias, (x_scale, w_scale), *operands), **options(node))
+    return _held(build, real, scale, zero)
 
 
 def _matmul(build: Builder, node: NodeProto) -> list[str]:
@@ -69,8 +69,8 @@ def _gemm(build: Builder, node: NodeProto) -> list[str]:
     if told.get("alpha", 1.0) != 1.0:
         raise UnsupportedModel(f"alpha {told['alpha']}; lfopt reads 1")
     operands = _real(build, a, a_scale, a_zero), _real(build, b, b_scale, b_zero, axis=0 if told.get("transB", 0) else 1)
-    made = build.run("Gemm", *_with_bias(build, bias, (a_scale, b_scale), *operands), **told)
-    return _held(build, made, scale, zero) if scale else [made]
+    real = build.run("Gemm", *_with_bias(build, bias, (a_scale, b_scale), *operands), **told)
+    return _held(build, real, scale, zero) if scale else [real]
 
 
 def _two(kind: str) -> Lowering:

@@ -146,9 +146,9 @@ def _without_values(model: ModelProto, folder: Folder, label: str) -> tuple[Mode
     def take(tensor: TensorProto, name: str) -> None:
         if not name or name in values:
             raise InvalidModel(f"{label}: initializer {name!r} " + ("is there twice" if name else "has no name"))
-        values[name] = found = Initializer(*checked(tensor, name, folder, f"{label}: initializer {name!r}"))
-        if found.value is not None and found.value.size <= SMALL:
-            graph.initializer.append(onnx.numpy_helper.from_array(found.value, name))
+        values[name] = initializer = Initializer(*checked(tensor, name, folder, f"{label}: initializer {name!r}"))
+        if initializer.value is not None and initializer.value.size <= SMALL:
+            graph.initializer.append(onnx.numpy_helper.from_array(initializer.value, name))
         elif name not in inputs:
             graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, tensor.dims))
 

@@ -102,20 +102,24 @@ def recurrent(build: Builder, node: NodeProto) -> list[str]:
     for k, reverse in enumerate(backwards):
         one, parts = _direction(build, node.op_type, told, k, len(backwards), x, (w, r, bias, peepholes))
         h, c = (_first(build, name, k, (batch, hidden), dtype, batch_first=batch_first) for name in (first_h, first_c))
-        made = [""] * steps
+        hidden_states = [""] * steps
         for t in reversed(range(steps)) if reverse else range(steps):
             new_h, new_c = one.step(parts[t], h, c)
-            made[t] = new_h
+            hidden_states[t] = new_h
             if masks:
-                made[t] = build.run("Where", masks[t], new_h, np.zeros((), dtype))
+                hidden_states[t] = build.run("Where", masks[t], new_h, np.zeros((), dtype))
                 new_h = build.run("Where", masks[t], new_h, h)
                 new_c = build.run("Where", masks[t], new_c, c) if new_c != c else c
             h, c = new_h, new_c
-        states.append(made)
+        states.append(hidden_states)
         last.append((h, c))
     axes = (2, 1) if batch_first else (1, 0)  # of directions; of Y without steps, of the last states
     asked = [bool(name) for name in [*node.output, "", "", ""][:3]]
-    y = build.concat([build.unsqueeze(build.concat([build.unsqueeze(h, 0) for h in made], 0), 1) for made in states], 1) if asked[0] else ""
+    y = (
+        build.concat([build.unsqueeze(build.concat([build.unsqueeze(h, 0) for h in of_direction], 0), 1) for of_direction in states], 1)
+        if asked[0]
+        else ""
+    )
     y = build.run("Transpose", y, perm=[2, 0, 1, 3]) if y and batch_first else y
     ends = [build.concat([build.unsqueeze(pair[i], axes[1]) for pair in last], axes[1]) if asked[1 + i] else "" for i in range(2)]
     return [y, *ends][: len(node.output)]
@@ -150,15 +154,15 @@ def _direction(
 def _activations(build: Builder, names: list[str], told: dict[str, Any]) -> list[Activation]:
     """Functions by name, in the order of the lists of their parameters."""
     alphas, betas = [*told.get("activation_alpha", ())], [*told.get("activation_beta", ())]
-    found: list[Activation] = []
+    activations: list[Activation] = []
     for name in names:
         known = next((one for one in ACTIVATIONS if one.lower() == name.lower()), None)
         if known is None:
             raise UnsupportedModel(f"activation {name!r}; lfopt reads {', '.join(sorted(ACTIVATIONS))}")
         alpha = (alphas.pop(0) if alphas else ALPHA[known]) if known in ALPHA else None
         beta = (betas.pop(0) if betas else BETA[known]) if known in BETA else None
-        found.append(_activation(build, known, alpha, beta))
-    return found
+        activations.append(_activation(build, known, alpha, beta))
+    return activations
 
 
 def _activation(build: Builder, kind: str, alpha: float | None, beta: float | None) -> Activation:

@@ -40,8 +40,8 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
         weight = _combined(build, "Mul", weight, share)
     count = build.shape(place)[-1]
     pixels = build.run("Transpose", build.reshape(x, n, c, prod(space)), perm=[0, 2, 1])
-    found = build.run("GatherND", pixels, build.reshape(place, n, points, count, 1), batch_dims=1)  # [n, points, count, c]
-    total = build.run("MatMul", build.reshape(weight, n, points, 1, count), found)
+    neighbours = build.run("GatherND", pixels, build.reshape(place, n, points, count, 1), batch_dims=1)  # [n, points, count, c]
+    total = build.run("MatMul", build.reshape(weight, n, points, 1, count), neighbours)
     return [build.reshape(build.run("Transpose", build.reshape(total, n, points, c), perm=[0, 2, 1]), n, c, *out)]
 
 
@@ -50,8 +50,8 @@ def _combined(build: Builder, kind: str, one: str, other: str) -> str:
     if not one:
         return other
     n, points, count = build.shape(one)
-    found = build.run(kind, build.reshape(one, n, points, count, 1), build.reshape(other, n, points, 1, build.shape(other)[-1]))
-    return build.reshape(found, n, points, count * build.shape(other)[-1])
+    outer = build.run(kind, build.reshape(one, n, points, count, 1), build.reshape(other, n, points, 1, build.shape(other)[-1]))
+    return build.reshape(outer, n, points, count * build.shape(other)[-1])
 
 
 def _place(build: Builder, grid: str, size: int, padding: str, aligned: bool) -> str:

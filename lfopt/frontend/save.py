@@ -84,7 +84,7 @@ def _without_constants(graph: Graph) -> ModelProto:
 
 
 def _with_required_outputs(node: NodeProto, taken: Container[str]) -> NodeProto:
-    """Outputs that nobody reads get a name where ONNX wants one (TopK, Split)."""
+    """Outputs that nothing reads get a name where ONNX wants one (TopK, Split)."""
     if node.domain or not onnx.defs.has(node.op_type):
         return node
     schema = onnx.defs.get_schema(node.op_type)

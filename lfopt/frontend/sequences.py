@@ -44,16 +44,16 @@ class Sequences:
         """
         if node.op_type in TAKERS:
             return [TAKERS[node.op_type](self, build, node)]
-        made = self.tensors(node) if node.op_type == "Identity" else tuple(MAKERS[node.op_type](self, build, node))
-        if len(made) > MAX_TENSORS:
-            raise UnsupportedModel(f"a sequence of {len(made)} tensors; lfopt reads up to {MAX_TENSORS}")
-        for name in made:
+        members = self.tensors(node) if node.op_type == "Identity" else tuple(MAKERS[node.op_type](self, build, node))
+        if len(members) > MAX_TENSORS:
+            raise UnsupportedModel(f"a sequence of {len(members)} tensors; lfopt reads up to {MAX_TENSORS}")
+        for name in members:
             if name not in build.network.tensors:
                 raise UnsupportedModel(f"{name!r} in a sequence is no tensor; lfopt reads sequences of tensors")
         (result,) = node.output
         stated = int(options(node).get("dtype", TensorProto.FLOAT))
-        self.elements[result] = build.network.types[made[0]].tensor_type.elem_type if made else stated
-        self.held[result] = made
+        self.elements[result] = build.network.types[members[0]].tensor_type.elem_type if members else stated
+        self.held[result] = members
         return [result]
 
     def tensors(self, node: NodeProto) -> Tensors:
@@ -108,8 +108,8 @@ def _split(sequences: Sequences, build: Builder, node: NodeProto) -> Iterable[st
         raise InvalidModel(f"parts of {parts[:8]} of an axis of {extent}")
     if not parts:
         return []
-    made = [x] if len(parts) == 1 else build.results("Split", x, np.array(parts, np.int64), outputs=[""] * len(parts), axis=axis)
-    return made if sizes or told.get("keepdims", 1) else [build.squeeze(name, axis) for name in made]
+    slices = [x] if len(parts) == 1 else build.results("Split", x, np.array(parts, np.int64), outputs=[""] * len(parts), axis=axis)
+    return slices if sizes or told.get("keepdims", 1) else [build.squeeze(name, axis) for name in slices]
 
 
 def _concat(sequences: Sequences, build: Builder, node: NodeProto) -> str:

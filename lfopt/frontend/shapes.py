@@ -16,10 +16,10 @@ OTHERWISE = 128
 
 def dims_of(value: ValueInfoProto) -> tuple[Dim, ...] | None:
     """What the file says of an input that is a tensor; None: not even how many axes it has."""
-    found = value.type.tensor_type
-    if not found.HasField("shape"):
+    declared = value.type.tensor_type
+    if not declared.HasField("shape"):
         return None
-    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in found.shape.dim)
+    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in declared.shape.dim)
 
 
 def is_open(dims: tuple[Dim, ...] | None) -> bool:
@@ -30,8 +30,8 @@ def is_open(dims: tuple[Dim, ...] | None) -> bool:
 def open_inputs(model: ModelProto) -> dict[str, tuple[Dim, ...] | None]:
     """Inputs that are open, by the names that the file gives them."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    found = {v.name: dims_of(v) for v in model.graph.input if v.name not in constants and v.type.HasField("tensor_type")}
-    return {name: dims for name, dims in found.items() if is_open(dims)}
+    declared = {v.name: dims_of(v) for v in model.graph.input if v.name not in constants and v.type.HasField("tensor_type")}
+    return {name: dims for name, dims in declared.items() if is_open(dims)}
 
 
 def with_dims(label: str, wanted: Sequence[ValueInfoProto], given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -53,15 +53,15 @@ def with_dims(label: str, wanted: Sequence[ValueInfoProto], given: Mapping[str, 
                 f"{label}: --input-shape {name}={','.join(map(str, shape))}: found for a dimension; accepted: {name}= and one whole number"
             )
         extents[name] = shape[0]
-    found = {name: shape for name, shape in given.items() if name in known}
+    shapes = {name: shape for name, shape in given.items() if name in known}
     for name, dims in known.items():
-        if name in found or not is_open(dims):
+        if name in shapes or not is_open(dims):
             continue
         filled = tuple(extents.get(d, d) for d in dims or ())
         if dims is None or is_open(filled):
             raise OpenShape(f"{label}: input {name!r}: shape {_shape(dims)} is not static; give {_proposed(name, filled if dims else None)}")
-        found[name] = tuple(int(d) for d in filled)
-    return found
+        shapes[name] = tuple(int(d) for d in filled)
+    return shapes
 
 
 def filled_by(dims: tuple[Dim, ...] | None, shape: tuple[int, ...], given: Mapping[str, Sequence[int]]) -> tuple[int, ...]:

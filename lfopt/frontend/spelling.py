@@ -29,8 +29,8 @@ def spell(model: ModelProto, values: Values) -> tuple[Values, dict[str, str]]:
         part.name = spelled.get(part.name, part.name)
     for imported in model.opset_import:
         imported.domain = plain(imported.domain)
-    found = {spelled[name]: held._replace(tensor=held.tensor.named(spelled[name])) for name, held in values.items()}
-    return found, spelled
+    renamed = {spelled[name]: held._replace(tensor=held.tensor.named(spelled[name])) for name, held in values.items()}
+    return renamed, spelled
 
 
 def labels(model: ModelProto, spelled: dict[str, str], label: str) -> dict[str, str]:
@@ -38,7 +38,7 @@ def labels(model: ModelProto, spelled: dict[str, str], label: str) -> dict[str, 
 
     Raises InvalidModel where one is said of two.
     """
-    found: dict[str, str] = {}
+    known_as: dict[str, str] = {}
     for values in (model.graph.input, model.graph.output):
         known: dict[str, str] = {}
         for value in values:
@@ -47,5 +47,5 @@ def labels(model: ModelProto, spelled: dict[str, str], label: str) -> dict[str, 
             if known.setdefault(name, value.name) != value.name:
                 raise InvalidModel(f"{label}: {known[name]!r} and {value.name!r} are both called {name!r}")
             if name != spelled.get(value.name, value.name):
-                found[spelled[value.name]] = name
-    return found
+                known_as[spelled[value.name]] = name
+    return known_as

@@ -57,8 +57,8 @@ def upgrade(model: ModelProto, label: str) -> ModelProto:
 def _opset(model: ModelProto, label: str) -> int:
     versions = [o.version for o in model.opset_import if o.domain == ""]
     if len(versions) != 1 or not OLDEST_OPSET <= versions[0] <= newest_opset():
-        found = " and ".join(map(str, versions)) or "not declared"
-        raise UnsupportedModel(f"{label}: opset {found}; lfopt reads {OLDEST_OPSET} to {newest_opset()}")
+        declared = " and ".join(map(str, versions)) or "not declared"
+        raise UnsupportedModel(f"{label}: opset {declared}; lfopt reads {OLDEST_OPSET} to {newest_opset()}")
     if any(o.domain == SHELTER for part in (model, *model.functions) for o in part.opset_import):
         raise InvalidModel(f"{label}: domain {SHELTER!r} is lfopt's own")
     return versions[0]
@@ -99,7 +99,7 @@ def _spell_out_group_normalization(model: ModelProto) -> None:
             continue
         options = {a.name: a for a in node.attribute}
         groups = options["num_groups"].i if "num_groups" in options else 0
-        made, stem = node.output[0], f"{node.output[0]}/{node.name}"
+        result, stem = node.output[0], f"{node.output[0]}/{node.name}"
         shape, grouped, split, normal = (f"{stem}/{part}" for part in ("shape", "grouped", "split", "normal"))
         wanted = onnx.numpy_helper.from_array(np.array([0, groups, -1], np.int64))
         model.graph.node.extend(
@@ -108,7 +108,7 @@ def _spell_out_group_normalization(model: ModelProto) -> None:
                 make_node("Reshape", [node.input[0], split], [grouped], name=grouped),
                 make_node("InstanceNormalization", [grouped, *node.input[1:]], [normal], name=node.name),
                 make_node("Shape", [node.input[0]], [shape], name=shape),
-                make_node("Reshape", [normal, shape], [made], name=made),
+                make_node("Reshape", [normal, shape], [result], name=result),
             ]
         )
         if "epsilon" in options:
@@ -118,14 +118,14 @@ def _spell_out_group_normalization(model: ModelProto) -> None:
 def _check(model: ModelProto, label: str) -> None:
     """ONNX's own checker, but inputs and outputs may lack a shape: exporters leave it out, and lfopt infers it or is told."""
     shapeless = [v.type.tensor_type for v in (*model.graph.input, *model.graph.output) if _is_shapeless(v)]
-    for found in shapeless:
-        found.shape.SetInParent()
+    for tensor_type in shapeless:
+        tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(model)
     except ONNX_REFUSES as error:
         raise InvalidModel(f"{label}: {one_line(error)}") from None
-    for found in shapeless:
-        found.ClearField("shape")
+    for tensor_type in shapeless:
+        tensor_type.ClearField("shape")
 
 
 def _is_shapeless(value: onnx.ValueInfoProto) -> bool:
@@ -173,10 +173,10 @@ def fault(node: NodeProto, types: Mapping[str, TypeProto]) -> str | None:
         return "the equation holds more than letters, commas, dots and arrows"
     if (index := {"LayerNormalization": 0, "Slice": 0, **SHAPE_OPERANDS}.get(node.op_type)) is None or index >= len(node.input):
         return None
-    found = types.get(node.input[index])
-    if found is None or not found.tensor_type.HasField("shape"):
+    declared = types.get(node.input[index])
+    if declared is None or not declared.tensor_type.HasField("shape"):
         return f"the shape of {node.input[index]!r} is not known"
-    dims = [dim.dim_value for dim in found.tensor_type.shape.dim]
+    dims = [dim.dim_value for dim in declared.tensor_type.shape.dim]
     if any(d < 0 for d in dims):
         return f"{node.input[index]!r} is of shape {dims}"
     if node.op_type == "LayerNormalization" and not -len(dims) <= attributes.get("axis", -1) < len(dims):

@@ -58,10 +58,10 @@ class Folder:
             raise InvalidModel(f"{what}: bytes {offset} to {offset + length} of {location!r}, which has {data.size}")
         if length != wanted:
             raise InvalidModel(f"{what}: {length} bytes in {location!r}, dims {list(tensor.dims)} want {wanted}")
-        found = data[offset : offset + length]
+        stored = data[offset : offset + length]
         if bits:
-            return onnx.numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=found.tobytes()))
-        return found.view(dtype).reshape(tensor.dims)
+            return onnx.numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=stored.tobytes()))
+        return stored.view(dtype).reshape(tensor.dims)
 
     def _open(self, location: str, what: str) -> np.ndarray | None:
         """Bytes of a file, as uint8."""
@@ -112,8 +112,8 @@ def checked(tensor: TensorProto, name: str, folder: Folder, what: str) -> tuple[
 def check_shape(shape: Sequence[int], what: str, least: int = 0) -> None:
     """Refuse a shape that no tensor has: negative or absurd dims."""
     if len(shape) > MAX_RANK or any(d < least for d in shape) or prod(shape) > MAX_ELEMENTS:
-        found = list(shape) if len(shape) <= MAX_RANK else f"of rank {len(shape)}"
-        raise InvalidModel(f"{what}: shape {found} is out of range (rank up to {MAX_RANK}, no dim below {least}, up to {MAX_ELEMENTS} elements)")
+        text = list(shape) if len(shape) <= MAX_RANK else f"of rank {len(shape)}"
+        raise InvalidModel(f"{what}: shape {text} is out of range (rank up to {MAX_RANK}, no dim below {least}, up to {MAX_ELEMENTS} elements)")
 
 
 def dtype_name(data_type: int, what: str) -> str:
@@ -134,8 +134,8 @@ def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
 
 def options(node: NodeProto) -> dict[str, Any]:
     """The attributes of a node: numbers, text, and lists of them."""
-    found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {name: _text(value) for name, value in found.items()}
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: _text(value) for name, value in attributes.items()}
 
 
 def _text(value: Any) -> Any:

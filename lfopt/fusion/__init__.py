@@ -2,13 +2,13 @@
 
 from lfopt.fusion.cost_model import Adapted, CostModel, Floor
 from lfopt.fusion.legality import component, connected, connected_parts, convex_gap, legal
-from lfopt.fusion.mapping import Outcome, TypeRules, combined, mapping_of
+from lfopt.fusion.mapping import FusionOutcome, TypeRules, combined, mapping_of
 
 __all__ = [
     "Adapted",
     "CostModel",
     "Floor",
-    "Outcome",
+    "FusionOutcome",
     "TypeRules",
     "combined",
     "component",

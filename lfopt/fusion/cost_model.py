@@ -28,7 +28,7 @@ class CostModel(Protocol[Floor]):
         ...
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Per operator: a superset of the operators that share a legal group with it, itself included."""
         ...
 
@@ -73,9 +73,9 @@ class Adapted(Generic[Floor]):
         self.dataflow, self.least_bytes = model.dataflow, model.least_bytes
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """As the model adapted; so are all below."""
-        return self.model.mates
+        return self.model.compatible
 
     @property
     def simpler(self) -> CostModel[Any] | None:

@@ -46,7 +46,7 @@ def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
 
 
 def component(neighbours: Sequence[int], inside: int, seed: int) -> int:
-    """The operators of `seed`, and those of the set `inside` that hang together with them, by edges or by reading the same map, within it.
+    """The operators of `seed`, and those of the set `inside` that are connected to them, by edges or by reading the same map, within it.
 
     >>> bin(component((0b010, 0b101, 0b010), 0b011, 0b001))
     '0b11'
@@ -61,7 +61,7 @@ def component(neighbours: Sequence[int], inside: int, seed: int) -> int:
 
 
 def connected(neighbours: Sequence[int], mask: int) -> bool:
-    """Whether the operators of the set hang together by edges or by reading the same map.
+    """Whether the operators of the set are connected by edges or by reading the same map.
 
     >>> connected((0b010, 0b101, 0b010), 0b101)
     False
@@ -70,16 +70,16 @@ def connected(neighbours: Sequence[int], mask: int) -> bool:
 
 
 def connected_parts(neighbours: Sequence[int], mask: int) -> list[int]:
-    """The parts of a set that hang together, that with the lowest operator first.
+    """The parts of a set that are connected, that with the lowest operator first.
 
     >>> connected_parts((0b010, 0b101, 0b010), 0b101)
     [1, 4]
     """
-    found: list[int] = []
+    components: list[int] = []
     while mask:
-        found.append(component(neighbours, mask, mask & -mask))
-        mask ^= found[-1]
-    return found
+        components.append(component(neighbours, mask, mask & -mask))
+        mask ^= components[-1]
+    return components
 
 
 def convex_gap(flow: Dataflow, mask: int) -> int:

@@ -13,7 +13,7 @@ from lfopt.ops import Call, Dataflow, spec
 from lfopt.ops.table import Mapping, OpSpec, Tiling
 
 
-class Outcome(Enum):
+class FusionOutcome(Enum):
     """What fusing two operators brings."""
 
     FUSE = "fuse"  # it pays: table 3, green
@@ -25,9 +25,9 @@ O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
 COMPLEXITY = (O2O, REORGANIZE, SHUFFLE, O2M, M2M)  # footnote 1 of the paper; simplest first
 SECOND = (O2O, O2M, M2M, REORGANIZE, SHUFFLE)
 
-_G, _Y, _R = Outcome
+_G, _Y, _R = FusionOutcome
 # First operator; second operator: one-to-one, one-to-many, many-to-many, reorganize, shuffle.
-_COMBINED: dict[Mapping, tuple[tuple[Mapping, Outcome], ...]] = {
+_COMBINED: dict[Mapping, tuple[tuple[Mapping, FusionOutcome], ...]] = {
     O2O:        ((O2O, _G),        (O2M, _G), (M2M, _G), (REORGANIZE, _G), (SHUFFLE, _G)),
     O2M:        ((O2M, _G),        (O2M, _Y), (M2M, _R), (O2M, _Y),        (O2M, _Y)),
     M2M:        ((M2M, _G),        (M2M, _Y), (M2M, _R), (M2M, _Y),        (M2M, _Y)),
@@ -36,11 +36,11 @@ _COMBINED: dict[Mapping, tuple[tuple[Mapping, Outcome], ...]] = {
 }  # fmt: skip
 
 
-def combined(first: Mapping, second: Mapping) -> tuple[Mapping, Outcome]:
+def combined(first: Mapping, second: Mapping) -> tuple[Mapping, FusionOutcome]:
     """(mapping type, outcome) of an operator, or block, of the first type followed by one of the second.
 
     >>> combined(Mapping.MANY_TO_MANY, Mapping.ONE_TO_ONE)
-    (<Mapping.MANY_TO_MANY: 'many-to-many'>, <Outcome.FUSE: 'fuse'>)
+    (<Mapping.MANY_TO_MANY: 'many-to-many'>, <FusionOutcome.FUSE: 'fuse'>)
     """
     return _COMBINED[first][SECOND.index(second)]
 
@@ -74,8 +74,8 @@ class TypeRules:
     def of(cls, flow: Dataflow, *, strict: bool) -> TypeRules:
         """The rules for the operators of a graph."""
         types = [mapping_of(call) for call in flow.calls]
-        spreading = sum(1 << i for i, found in enumerate(types) if found is O2M)
-        single = [i for i, found in enumerate(types) if found is M2M and (strict or _sums_products(flow.specs[i]))]
+        spreading = sum(1 << i for i, kind in enumerate(types) if kind is O2M)
+        single = [i for i, kind in enumerate(types) if kind is M2M and (strict or _sums_products(flow.specs[i]))]
         return cls(sum(1 << i for i in single), {i: flow.ancestors[i] & spreading for i in single})
 
     def allow(self, group: int) -> bool:

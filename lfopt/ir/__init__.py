@@ -3,7 +3,7 @@
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
 from lfopt.ir.commands import CommandStream, StoredMap
 from lfopt.ir.constraints import FREE, Constraints
-from lfopt.ir.cost import NO_L2, Cost, DoesNotFit, DramBytes, Figures, L2Bytes, Use
+from lfopt.ir.cost import NO_L2, BufferUse, Cost, DoesNotFit, DramBytes, Figures, L2Bytes
 from lfopt.ir.errors import (
     CannotWrite,
     InvalidConfig,
@@ -53,7 +53,6 @@ from lfopt.ir.schedule import (
     dram_bytes,
     fold,
     in_line,
-    in_turn,
     l2_bytes,
     leaves,
     line_count,
@@ -61,6 +60,7 @@ from lfopt.ir.schedule import (
     step_count,
     store_ends,
     unfold,
+    unfused_steps,
 )
 from lfopt.ir.sizes import UNLIMITED
 from lfopt.ir.tensor import Tensor, row_axis, row_count
@@ -77,6 +77,7 @@ __all__ = [
     "Again",
     "Attribute",
     "Box",
+    "BufferUse",
     "CannotWrite",
     "CommandStream",
     "Compute",
@@ -131,7 +132,6 @@ __all__ = [
     "TrafficName",
     "Transfer",
     "UnsupportedModel",
-    "Use",
     "Verdict",
     "box_elements",
     "box_shape",
@@ -141,7 +141,6 @@ __all__ = [
     "dram_bytes",
     "fold",
     "in_line",
-    "in_turn",
     "l2_bytes",
     "leaves",
     "line_count",
@@ -154,6 +153,7 @@ __all__ = [
     "step_count",
     "store_ends",
     "unfold",
+    "unfused_steps",
     "whole",
     "within",
 ]

@@ -74,7 +74,7 @@ class L2Bytes:
 NO_L2 = L2Bytes()
 
 
-class Use(NamedTuple):
+class BufferUse(NamedTuple):
     """Something that takes space on chip while a group runs."""
 
     what: str  # a map, a constant, an operator, or what a place is for
@@ -91,5 +91,5 @@ class DoesNotFit:
     group: int  # mask of operators
     needed: int  # bytes of `store`: F_beta, or what its weights take of a buffer of their own at the least
     available: int  # bytes: beta, or the weight buffer; valid means needed < available
-    uses: tuple[Use, ...]  # in the order in which the schedule meets them; empty where no buffer is large enough
+    uses: tuple[BufferUse, ...]  # in the order in which the schedule meets them; empty where no buffer is large enough
     store: Store | Literal["parameter store"] = "buffer"  # what it does not fit; the latter may be full: valid means needed <= available

@@ -35,9 +35,9 @@ class CpuCall:
     """A function called for each of some rows, or once."""
 
     function: str  # by name
-    rows: Span  # of the map that it makes, in the first turn of every loop around
+    rows: Span  # of the map that it makes, in the first iteration of every loop around
     shared: bool = False  # whether each thread makes its share of the rows (`share`)
-    moves: tuple[int, ...] = ()  # rows from one turn to the next of every loop around, outermost first
+    strides: tuple[int, ...] = ()  # rows from one iteration to the next of every loop around, outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CpuBarrier:
 
 @dataclass(frozen=True, slots=True)
 class CpuLoop:
-    """What runs several times, moving on with every turn."""
+    """What runs several times, moving on with every iteration."""
 
     count: int
     body: tuple[CpuNode, ...]
@@ -126,17 +126,17 @@ def share(rows: Span, thread: int, threads: int) -> Span:
 
 def cpu_calls(nodes: Sequence[CpuNode]) -> Iterator[CpuCall | CpuBarrier]:
     """Calls and barriers one by one, in the order in which a thread meets them."""
-    turns: list[int] = []
+    iterations: list[int] = []
 
     def walk(inside: Sequence[CpuNode]) -> Iterator[CpuCall | CpuBarrier]:
         for node in inside:
             if isinstance(node, CpuLoop):
-                turns.append(0)
-                for turns[-1] in range(node.count):
+                iterations.append(0)
+                for iterations[-1] in range(node.count):
                     yield from walk(node.body)
-                turns.pop()
-            elif isinstance(node, CpuCall) and node.moves:
-                by = sum(turn * move for turn, move in zip(turns, node.moves, strict=True))
+                iterations.pop()
+            elif isinstance(node, CpuCall) and node.strides:
+                by = sum(iteration * move for iteration, move in zip(iterations, node.strides, strict=True))
                 yield CpuCall(node.function, (node.rows[0] + by, node.rows[1] + by), node.shared)
             else:
                 yield node

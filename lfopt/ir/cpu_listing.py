@@ -21,8 +21,8 @@
 `element`, where float32 maps are stored in another: which. `images` and `crew`, where there are several images: how many, and how many threads each
 run a share of them alone.
 A function says what one call makes, a map or a row, and whether all threads make it together (`split`); then its operators. A call says which rows;
-`shared`: each thread makes its share of them; `by`: how far they move in one turn of each loop around, outermost first. A section is `all`, which
-every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
+`shared`: each thread makes its share of them; `by`: how far they move in one iteration of each loop around, outermost first. A section is `all`,
+which every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def cpu_listing(schedule: CpuSchedule) -> Iterator[str]:
     element = f" element {schedule.element}" if schedule.element != "float32" else ""
     images = f" images {schedule.images} crew {schedule.crew}" if schedule.images > 1 else ""
     yield f"cpu {schedule.target} {schedule.threads}{element}{images}"
-    for found in schedule.maps:
-        where = f"ring {quoted(found.holder)}" if found.address < 0 else f"{quoted(found.holder)} at {found.address}+{found.bytes}"
-        yield f"map {quoted(found.name)} in {where}"
+    for cpu_map in schedule.maps:
+        where = f"ring {quoted(cpu_map.holder)}" if cpu_map.address < 0 else f"{quoted(cpu_map.holder)} at {cpu_map.address}+{cpu_map.bytes}"
+        yield f"map {quoted(cpu_map.name)} in {where}"
     for group in schedule.groups:
         yield f"group {group.id} {'rings' if group.rings else 'maps'}{_why(group.why)}"
         for function in group.functions:
@@ -87,8 +87,8 @@ def _nodes(nodes: Sequence[CpuNode], depth: int) -> Iterator[str]:
         elif isinstance(node, CpuBarrier):
             yield f"{pad}barrier"
         else:
-            moves = f" by {','.join(map(str, node.moves))}" if node.moves else ""
-            yield f"{pad}{node.function} {node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{moves}"
+            strides = f" by {','.join(map(str, node.strides))}" if node.strides else ""
+            yield f"{pad}{node.function} {node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{strides}"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -99,10 +99,10 @@ def _why(text: str) -> str:
     return f" why {json.dumps(text)}" if text else ""
 
 
-def _text(found: str | None) -> str:
+def _text(quoted_reason: str | None) -> str:
     """A reason. Raises _NoLine for one of several lines."""
     try:
-        text = str(json.loads(found)) if found else ""
+        text = str(json.loads(quoted_reason)) if quoted_reason else ""
     except ValueError:
         text = "\n"
     if not text.isprintable():
@@ -120,9 +120,9 @@ def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
         for line in lines[1:]:
             number += 1
             reader.line(line.strip())
-        found = CpuSchedule(head["target"], reader.threads, tuple(reader.finished()), tuple(reader.maps))
+        schedule = CpuSchedule(head["target"], reader.threads, tuple(reader.finished()), tuple(reader.maps))
         element: CpuElement = "bf16" if head["element"] else "float32"
-        return replace(found, images=int(head["images"] or 1), crew=int(head["crew"] or 1), element=element)
+        return replace(schedule, images=int(head["images"] or 1), crew=int(head["crew"] or 1), element=element)
     except _NoLine as error:
         text = str(error) or "map, group, function, idle, own, all {, thread N {, loop N {, FUNCTION FIRST:STOP, barrier or }, where each belongs"
         raise InvalidPlan(f"schedule, line {number}: found {line.strip()[:80]!r}; accepted: {text}") from None
@@ -146,27 +146,27 @@ class _Reader:
         """One more. Raises _NoLine."""
         if self.open:
             self._inside(text)
-        elif found := MAP.fullmatch(text):
+        elif match := MAP.fullmatch(text):
             if self.groups:
                 raise _NoLine("maps before all groups")
-            ring = found["ring"]
-            where = (unquoted(ring), -1, 0) if ring else (unquoted(found["holder"]), int(found["address"]), int(found["bytes"]))
-            self.maps.append(CpuMap(unquoted(found["name"]), *where))
-        elif found := GROUP.fullmatch(text):
+            ring = match["ring"]
+            where = (unquoted(ring), -1, 0) if ring else (unquoted(match["holder"]), int(match["address"]), int(match["bytes"]))
+            self.maps.append(CpuMap(unquoted(match["name"]), *where))
+        elif match := GROUP.fullmatch(text):
             self._finish()
-            self.groups.append(CpuGroup(int(found["id"]), found["how"] == "rings", _text(found["why"]), (), ()))
+            self.groups.append(CpuGroup(int(match["id"]), match["how"] == "rings", _text(match["why"]), (), ()))
         elif not self.groups:
             raise _NoLine
-        elif found := FUNCTION.fullmatch(text):
-            names = tuple(unquoted(name) for name in re.findall(NAME, found["operators"]))
-            makes, how = found["makes"], found["how"]
-            function = CpuFunction(found["name"], names, makes, found["split"] is not None, how, _text(found["why"]))  # type: ignore[arg-type]
+        elif match := FUNCTION.fullmatch(text):
+            names = tuple(unquoted(name) for name in re.findall(NAME, match["operators"]))
+            makes, how = match["makes"], match["how"]
+            function = CpuFunction(match["name"], names, makes, match["split"] is not None, how, _text(match["why"]))  # type: ignore[arg-type]
             self.groups[-1] = replace(self.groups[-1], functions=(*self.groups[-1].functions, function))
-        elif found := NAMED.fullmatch(text):
-            names = tuple(unquoted(name) for name in re.findall(NAME, found["names"]))
-            self.groups[-1] = replace(self.groups[-1], **{found["what"]: names})
-        elif found := BLOCK.fullmatch(text):
-            thread = -1 if found["thread"] is None else int(found["thread"])
+        elif match := NAMED.fullmatch(text):
+            names = tuple(unquoted(name) for name in re.findall(NAME, match["names"]))
+            self.groups[-1] = replace(self.groups[-1], **{match["what"]: names})
+        elif match := BLOCK.fullmatch(text):
+            thread = -1 if match["thread"] is None else int(match["thread"])
             if thread > 0 and not (self.sections and len(self.sections[-1][1]) == thread < self.threads and not self.sections[-1][0]):
                 raise _NoLine(f"one body for each of {self.threads} threads, from 0 on")
             if thread <= 0:
@@ -179,17 +179,17 @@ class _Reader:
         nodes = self.open[-1][1]
         if text == "}":
             self._close()
-        elif found := LOOP.fullmatch(text):
+        elif match := LOOP.fullmatch(text):
             if len(self.open) > DEEPEST:
                 raise _NoLine(f"loops nested up to {DEEPEST} deep")
-            self.open.append((found["count"], []))
+            self.open.append((match["count"], []))
         elif text == "barrier" and self.sections[-1][0]:
             nodes.append(CpuBarrier())
-        elif found := CALL.fullmatch(text):
-            moves = tuple(int(by) for by in found["moves"].split(",")) if found["moves"] else ()
-            if len(moves) not in (0, len(self.open) - 1):
+        elif match := CALL.fullmatch(text):
+            strides = tuple(int(by) for by in match["moves"].split(",")) if match["moves"] else ()
+            if len(strides) not in (0, len(self.open) - 1):
                 raise _NoLine(f"as many numbers after 'by' as there are loops around, {len(self.open) - 1}")
-            nodes.append(CpuCall(found["name"], (int(found["first"]), int(found["stop"])), found["shared"] is not None, moves))
+            nodes.append(CpuCall(match["name"], (int(match["first"]), int(match["stop"])), match["shared"] is not None, strides))
         else:
             raise _NoLine
 

@@ -35,7 +35,7 @@ class Operator:
     name: str  # unique in the graph
     kind: str  # ONNX operator type, e.g. "Conv"
     inputs: tuple[str, ...]  # tensor names in ONNX order; "" is an absent optional input
-    outputs: tuple[str, ...]  # tensor names; "" is an output that nobody asked for
+    outputs: tuple[str, ...]  # tensor names; "" is an output that is omitted
     attributes: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute], hash=False)
     domain: str = ""  # ONNX domain; "" is the standard one
     origin: Origin = UNKNOWN

@@ -72,8 +72,8 @@ class Energy:
             if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
                 raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
         if self.dram_byte_pj is not None and self.dram_pj_per_bit is not None:
-            found = f"{self.dram_pj_per_bit} beside dram_byte_pj {self.dram_byte_pj}"
-            raise InvalidConfig(f"hardware.energy.dram_pj_per_bit: found {found}; accepted: one of them")
+            given = f"{self.dram_pj_per_bit} beside dram_byte_pj {self.dram_byte_pj}"
+            raise InvalidConfig(f"hardware.energy.dram_pj_per_bit: found {given}; accepted: one of them")
 
     @property
     def pj_per_dram_byte(self) -> float:

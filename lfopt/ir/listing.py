@@ -10,7 +10,7 @@ A Transfer names its tensor, box, byte class, pieces x bytes of each, place and 
 Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in a:b` is what it reads of what it folds
 (input channels of a contraction, rows of a reduction), `sums p:first|more|last` the place of its partial sums, `then` the elementwise operators that
 follow in flight. `by` is how far a step moves in one
-turn of each loop around it, outermost first.
+iteration of each loop around it, outermost first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from lfopt.ir.box import Box
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.names import is_plain
-from lfopt.ir.schedule import Compute, Loop, Move, Node, Transfer
+from lfopt.ir.schedule import Compute, Loop, Node, Stride, Transfer
 
 INDENT = "  "
 
@@ -40,15 +40,15 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             gather = f" gather {quoted(node.gather)}" if node.gather else ""
             verb, arrow = ("store", "<-") if node.store else ("load", "->")
             moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
-            yield f"{pad}{verb} {quoted(node.tensor)}{_box(node.box)} {moved}{gather}{_moves(node.moves)}"
+            yield f"{pad}{verb} {quoted(node.tensor)}{_box(node.box)} {moved}{gather}{_strides(node.strides)}"
         else:
             boxes = " ".join(map(_box, node.boxes))
             places = " ".join("-" if place < 0 else str(place) for place in node.places)
             inputs = f" in {node.inputs[0]}:{node.inputs[1]}" if node.inputs else ""
             part = ("only" if node.last else "first") if node.first else ("last" if node.last else "more")
-            sums = f" sums {node.sums}:{part}" if node.sums >= 0 or part != "only" else ""
+            sums = f" sums {node.accumulator}:{part}" if node.accumulator >= 0 or part != "only" else ""
             then = f" then {' '.join(map(quoted, node.then))}" if node.then else ""
-            yield f"{pad}compute {quoted(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_moves(node.moves)}"
+            yield f"{pad}compute {quoted(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_strides(node.strides)}"
 
 
 def quoted(name: str) -> str:
@@ -60,8 +60,8 @@ def _box(box: Box) -> str:
     return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
 
 
-def _moves(moves: tuple[Move, ...]) -> str:
-    return f" by {' / '.join(','.join(map(str, move)) for move in moves)}" if moves else ""
+def _strides(strides: tuple[Stride, ...]) -> str:
+    return f" by {' / '.join(','.join(map(str, move)) for move in strides)}" if strides else ""
 
 
 NAME = r'(?:"(?:[^"\\]|\\.)*"|[\w./:-]+)'
@@ -89,22 +89,22 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
     open_loops: list[tuple[int, list[Node]]] = [(1, [])]
     for number, line in enumerate(lines, start=1):
         text = line.strip()
-        if found := LOOP.fullmatch(text):
-            open_loops.append((int(found["count"]), []))
+        if match := LOOP.fullmatch(text):
+            open_loops.append((int(match["count"]), []))
             if len(open_loops) > DEEPEST:
                 raise InvalidPlan(f"steps, line {number}: loops are nested deeper than {DEEPEST}")
         elif text == "}" and len(open_loops) > 1:
             count, body = open_loops.pop()
             open_loops[-1][1].append(Loop(count, tuple(body)))
-        elif found := TRANSFER.fullmatch(text):
-            open_loops[-1][1].append(_transfer(found))
-        elif found := COMPUTE.fullmatch(text):
-            open_loops[-1][1].append(_compute(found))
+        elif match := TRANSFER.fullmatch(text):
+            open_loops[-1][1].append(_transfer(match))
+        elif match := COMPUTE.fullmatch(text):
+            open_loops[-1][1].append(_compute(match))
         else:
             raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}, numbers below 10**18")
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
         if isinstance(leaf, (Transfer, Compute)) and (
-            len(leaf.moves) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.moves)
+            len(leaf.strides) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.strides)
         ):
             raise InvalidPlan(f"steps, line {number}: 'by' must give {len(leaf.origin)} numbers for each of the {len(open_loops) - 1} loops around")
     if len(open_loops) > 1:
@@ -112,34 +112,34 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
     return tuple(open_loops[0][1])
 
 
-def _transfer(found: re.Match[str]) -> Transfer:
+def _transfer(match: re.Match[str]) -> Transfer:
     return Transfer(
-        store=found["verb"] == "store",
-        tensor=unquoted(found["name"]),
-        box=_parsed_box(found["box"]),
-        kind=found["kind"],  # type: ignore[arg-type]
-        rows=int(found["rows"]),
-        row_bytes=int(found["row"]),
-        place=-1 if found["place"] == "-" else int(found["place"]),
-        slot=int(found["slot"]),
-        offset=int(found["offset"] or 0),
-        gather=unquoted(found["gather"] or ""),
-        moves=_parsed_moves(found["moves"]),
+        store=match["verb"] == "store",
+        tensor=unquoted(match["name"]),
+        box=_parsed_box(match["box"]),
+        kind=match["kind"],  # type: ignore[arg-type]
+        rows=int(match["rows"]),
+        row_bytes=int(match["row"]),
+        place=-1 if match["place"] == "-" else int(match["place"]),
+        slot=int(match["slot"]),
+        offset=int(match["offset"] or 0),
+        gather=unquoted(match["gather"] or ""),
+        strides=_parsed_strides(match["moves"]),
     )
 
 
-def _compute(found: re.Match[str]) -> Compute:
-    part = found["part"] or "only"
+def _compute(match: re.Match[str]) -> Compute:
+    part = match["part"] or "only"
     return Compute(
-        operator=unquoted(found["name"]),
-        boxes=tuple(_parsed_box(text) for text in re.findall(BOX, found["boxes"])),
-        places=tuple(-1 if text == "-" else int(text) for text in found["places"].split()),
-        inputs=(int(found["low"]), int(found["high"])) if found["low"] is not None else None,
-        sums=int(found["sums"]) if found["sums"] is not None else -1,
+        operator=unquoted(match["name"]),
+        boxes=tuple(_parsed_box(text) for text in re.findall(BOX, match["boxes"])),
+        places=tuple(-1 if text == "-" else int(text) for text in match["places"].split()),
+        inputs=(int(match["low"]), int(match["high"])) if match["low"] is not None else None,
+        accumulator=int(match["sums"]) if match["sums"] is not None else -1,
         first=part in ("only", "first"),
         last=part in ("only", "last"),
-        then=tuple(unquoted(text) for text in re.findall(NAME, found["then"] or "")),
-        moves=_parsed_moves(found["moves"]),
+        then=tuple(unquoted(text) for text in re.findall(NAME, match["then"] or "")),
+        strides=_parsed_strides(match["moves"]),
     )
 
 
@@ -159,5 +159,5 @@ def _parsed_box(text: str) -> Box:
     return tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(","))) if inside else ()
 
 
-def _parsed_moves(text: str | None) -> tuple[Move, ...]:
+def _parsed_strides(text: str | None) -> tuple[Stride, ...]:
     return tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/")) if text else ()

@@ -35,11 +35,11 @@ def plain(text: str) -> str:
     >>> plain("conv/1:0"), plain("a*/b"), plain("50%"), plain(plain("a*/b"))
     ('conv/1:0', 'a%2A/b', '50%25', 'a%2A/b')
     """
-    found = FOREIGN.sub(lambda match: match[0] if len(match[0]) > 1 else _escaped(match[0]), text)
-    if len(found) <= LONGEST:
-        return found
-    head = re.sub(r"%.?$", "", found[:KEPT_HEAD])
-    return f"{head}~{_digest(text, DIGEST)}~{found[-KEPT_TAIL:].replace('%', '_')}"
+    spelled = FOREIGN.sub(lambda match: match[0] if len(match[0]) > 1 else _escaped(match[0]), text)
+    if len(spelled) <= LONGEST:
+        return spelled
+    head = re.sub(r"%.?$", "", spelled[:KEPT_HEAD])
+    return f"{head}~{_digest(text, DIGEST)}~{spelled[-KEPT_TAIL:].replace('%', '_')}"
 
 
 def _escaped(character: str) -> str:
@@ -96,11 +96,11 @@ def identifier(text: str) -> str:
     >>> identifier("resnet18-v1.7"), identifier("3d"), identifier("a*b")
     ('resnet18_v1_7', 'model_3d', 'a_b_15eb0a')
     """
-    found = re.sub(r"\W", "_", text, flags=re.ASCII)
-    found = found if found[:1].isalpha() else f"model_{found}"
-    if len(found) > LONGEST_SYMBOL or re.search(r"[^\w ./:-]", text, flags=re.ASCII):
-        found = f"{found[: LONGEST_SYMBOL - 7]}_{_digest(text, 6)}"
-    return found
+    symbol = re.sub(r"\W", "_", text, flags=re.ASCII)
+    symbol = symbol if symbol[:1].isalpha() else f"model_{symbol}"
+    if len(symbol) > LONGEST_SYMBOL or re.search(r"[^\w ./:-]", text, flags=re.ASCII):
+        symbol = f"{symbol[: LONGEST_SYMBOL - 7]}_{_digest(text, 6)}"
+    return symbol
 
 
 def file_name(text: str) -> str:
@@ -109,12 +109,12 @@ def file_name(text: str) -> str:
     >>> file_name("resnet18"), file_name("../x"), file_name("")
     ('resnet18', '%2E.%2Fx', '%')
     """
-    found = plain(text).replace("/", "%2F").replace(":", "%3A")
-    found = re.sub(r"^[.~ -]", lambda match: _escaped(match[0]), found)
-    found = re.sub(r"[. ]$", lambda match: _escaped(match[0]), found)
-    if len(found) > LONGEST_FILE_NAME:
-        found = f"{found[: LONGEST_FILE_NAME - DIGEST - 1]}~{_digest(text, DIGEST)}"
-    return found or "%"
+    spelled = plain(text).replace("/", "%2F").replace(":", "%3A")
+    spelled = re.sub(r"^[.~ -]", lambda match: _escaped(match[0]), spelled)
+    spelled = re.sub(r"[. ]$", lambda match: _escaped(match[0]), spelled)
+    if len(spelled) > LONGEST_FILE_NAME:
+        spelled = f"{spelled[: LONGEST_FILE_NAME - DIGEST - 1]}~{_digest(text, DIGEST)}"
+    return spelled or "%"
 
 
 def printable(text: object) -> str:

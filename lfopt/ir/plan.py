@@ -65,7 +65,7 @@ class PlannedGroup:
     mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
-    required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, rows made one by one; 0: any will do; None: lfopt.plan/1 did not say
+    required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, computed row by row; 0: any will do; None: lfopt.plan/1 did not say
     allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
     inputs: tuple[str, ...]  # maps loaded
@@ -73,7 +73,7 @@ class PlannedGroup:
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
     unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
-    spilled: tuple[str, ...] = ()  # maps stored and loaded again while the group runs, which nobody else needs
+    spilled: tuple[str, ...] = ()  # maps stored and loaded again while the group runs, which nothing else needs
     l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors, folded into loops.
 
-A step inside loops is written once, for the first turn of every loop; `moves` says how far it moves with each further turn. `unfold` walks the steps
-one by one; sums over a schedule need no walk.
+A step inside loops is written once, for the first iteration of every loop; `strides` say how far it strides with each further iteration. `unfold`
+walks the steps one at a time; sums over a schedule need no walk.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lfopt.ir.hardware import Hardware, Store
 
 ByteClass = Literal["input", "output", "weight", "parameter", "spill", "l2"]
 Purpose = Literal["map", "weight", "sum"]
-Move = tuple[int, ...]  # how far the origin of a step moves in one turn of a loop
+Stride = tuple[int, ...]  # how far the origin of a step moves in one iteration of a loop
 
 # What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything with it.
-MOST_STEPS = 1 << 24  # every turn of every loop counted
+MOST_STEPS = 1 << 24  # every iteration of every loop counted
 MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
 
@@ -76,7 +76,7 @@ class Transfer:
     slot: int  # number of the first row, or of the weight block; row k of the box has number slot + k
     offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
     gather: str = ""  # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`
-    moves: tuple[Move, ...] = ()  # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
+    strides: tuple[Stride, ...] = ()  # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
 
     @property
     def bytes(self) -> int:
@@ -84,11 +84,11 @@ class Transfer:
         return self.rows * self.row_bytes
 
     @property
-    def origin(self) -> Move:
-        """What moves from turn to turn."""
+    def origin(self) -> Stride:
+        """What moves from iteration to iteration."""
         return (*(start for start, _ in self.box), self.slot)
 
-    def moved(self, by: Move) -> Transfer:
+    def moved(self, by: Stride) -> Transfer:
         """The same, elsewhere, outside of loops."""
         box, slot = _shifted(self.box, by), self.slot + by[-1]
         return Transfer(self.store, self.tensor, box, self.kind, self.rows, self.row_bytes, self.place, slot, self.offset, self.gather)
@@ -105,18 +105,18 @@ class Compute:
     boxes: tuple[Box, ...]  # per result
     places: tuple[int, ...]  # per result: index into the group's places; -1 for a result that takes no space here
     inputs: Span | None = None  # of the axis that is folded: input channels of a contraction, rows of a reduction; None: all of it
-    sums: int = -1  # place of the partial sums (or extremes), where what is folded comes in several steps
+    accumulator: int = -1  # place of the partial sums (or extremes), where what is folded comes in several steps
     first: bool = True  # whether it starts the partial sums; else it continues them
     last: bool = True  # whether it finishes them and writes the results
     then: tuple[str, ...] = ()  # operators that follow in flight, by name, once sums are finished
-    moves: tuple[Move, ...] = ()  # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any) moves
+    strides: tuple[Stride, ...] = ()  # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any) moves
 
     @property
-    def origin(self) -> Move:
-        """What moves from turn to turn."""
+    def origin(self) -> Stride:
+        """What moves from iteration to iteration."""
         return (*(start for box in self.boxes for start, _ in box), *(self.inputs[:1] if self.inputs else ()))
 
-    def moved(self, by: Move) -> Compute:
+    def moved(self, by: Stride) -> Compute:
         """The same, elsewhere, outside of loops."""
         boxes: list[Box] = []
         used = 0
@@ -124,53 +124,53 @@ class Compute:
             boxes.append(_shifted(box, by[used:]))
             used += len(box)
         inputs = (self.inputs[0] + by[used], self.inputs[1] + by[used]) if self.inputs else None
-        return Compute(self.operator, tuple(boxes), self.places, inputs, self.sums, self.first, self.last, self.then)
+        return Compute(self.operator, tuple(boxes), self.places, inputs, self.accumulator, self.first, self.last, self.then)
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps that run several times, moving on with every turn."""
+    """Steps that run several times, moving on with every iteration."""
 
-    count: int  # turns
-    body: tuple[Node, ...]  # of the first turn
+    count: int  # iterations
+    body: tuple[Node, ...]  # of the first iteration
 
 
 Step = Transfer | Compute
 Node = Step | Loop
 
 
-def _shifted(box: Box, by: Move) -> Box:
+def _shifted(box: Box, by: Stride) -> Box:
     return tuple([(span[0] + d, span[1] + d) if d else span for span, d in zip(box, by, strict=False)])
 
 
 def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
-    """The steps one by one, in the order in which they run."""
-    return _in_turns(nodes, ())
+    """The steps one at a time, in the order in which they run."""
+    return _in_iterations(nodes, ())
 
 
-def _in_turns(nodes: Sequence[Node], turns: tuple[int, ...]) -> Iterator[Step]:
-    """The steps in these turns of the loops around."""
+def _in_iterations(nodes: Sequence[Node], iterations: tuple[int, ...]) -> Iterator[Step]:
+    """The steps in these iterations of the loops around."""
     for node in nodes:
         if not isinstance(node, Loop):
-            yield node.moved(_far(node, turns)) if node.moves else node
+            yield node.moved(_far(node, iterations)) if node.strides else node
         elif any(isinstance(inner, Loop) for inner in node.body):
-            for turn in range(node.count):
-                yield from _in_turns(node.body, (*turns, turn))
+            for iteration in range(node.count):
+                yield from _in_iterations(node.body, (*iterations, iteration))
         else:
-            yield from _innermost(node, turns)
+            yield from _innermost(node, iterations)
 
 
-def _innermost(loop: Loop, turns: tuple[int, ...]) -> Iterator[Step]:
-    """The steps of a loop that has none inside, in these turns of the loops around."""
-    body = [(step, _far(step, (*turns, 0)), step.moves[-1]) for step in loop.body if not isinstance(step, Loop)]
-    for turn in range(loop.count):
+def _innermost(loop: Loop, iterations: tuple[int, ...]) -> Iterator[Step]:
+    """The steps of a loop that has none inside, in these iterations of the loops around."""
+    body = [(step, _far(step, (*iterations, 0)), step.strides[-1]) for step in loop.body if not isinstance(step, Loop)]
+    for iteration in range(loop.count):
         for step, start, move in body:
-            yield step.moved(tuple([at + turn * d for at, d in zip(start, move, strict=True)]))
+            yield step.moved(tuple([at + iteration * d for at, d in zip(start, move, strict=True)]))
 
 
-def _far(step: Step, turns: tuple[int, ...]) -> Move:
-    """How far a step is from where it is in the first turns."""
-    return tuple([sum(map(mul, turns, along)) for along in zip(*step.moves, strict=True)])
+def _far(step: Step, iterations: tuple[int, ...]) -> Stride:
+    """How far a step is from where it is in the first iterations."""
+    return tuple([sum(map(mul, iterations, along)) for along in zip(*step.strides, strict=True)])
 
 
 def dram_bytes(nodes: Sequence[Node], *, at_port: bool = False) -> DramBytes:
@@ -193,7 +193,7 @@ def l2_bytes(nodes: Sequence[Node]) -> L2Bytes:
 
 
 def step_count(nodes: Sequence[Node]) -> int:
-    """Steps that run, all turns counted."""
+    """Steps that run, all iterations counted."""
     return sum(node.count * step_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
 
 
@@ -202,15 +202,15 @@ def line_count(nodes: Sequence[Node]) -> int:
     return sum(2 + line_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
 
 
-def in_turn(step: Compute) -> Iterator[Compute]:
+def unfused_steps(step: Compute) -> Iterator[Compute]:
     """The operators of a step, those that follow in flight each as a step of its own. What all but the last make has no place."""
     if not step.then:
         yield step
         return
     yield replace(step, places=(-1,) * len(step.places), then=())
     for name in step.then if step.last else ():
-        moves = tuple(move[: len(step.boxes[0])] for move in step.moves)
-        yield Compute(name, step.boxes, step.places if name == step.then[-1] else (-1,), moves=moves)
+        strides = tuple(move[: len(step.boxes[0])] for move in step.strides)
+        yield Compute(name, step.boxes, step.places if name == step.then[-1] else (-1,), strides=strides)
 
 
 def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
@@ -223,27 +223,27 @@ def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Behind blocks of steps: the last `period` of them come again, moving with every turn as they did from the `period` blocks before them."""
+    """Behind blocks of steps: the last `period` of them come again, moving with every iteration as they did from the `period` blocks before them."""
 
     period: int  # blocks
-    times: int  # turns that follow
+    times: int  # iterations that follow
 
 
 Block = Sequence[Node]
 
 
 def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
-    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one turn.
+    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one iteration.
 
     Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks that only come again are not looked at
-    one by one: the result is the same as if they were all there.
+    one at a time: the result is the same as if they were all there.
     """
     series = _Series(blocks)
     names = series.names
     folded: list[Node] = []
     at = 0
     while at < len(names):
-        best_period, best_count, best_shift = 0, 1, list[Move]()
+        best_period, best_count, best_shift = 0, 1, list[Stride]()
         left = len(names) - at
         for period in range(1, min(longest, left // 2) + 1):
             if best_period * (best_count - 1) >= left - period:
@@ -263,10 +263,10 @@ def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
             folded += series.block(at)
             at += 1
             continue
-        turn = [node for k in range(at, at + best_period) for node in series.block(k)]
+        iteration = [node for k in range(at, at + best_period) for node in series.block(k)]
         far = chain.from_iterable(best_shift)
-        moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in leaves(turn)])
-        folded.append(Loop(best_count, tuple(_with_move(node, moves) for node in turn)))
+        strides = iter([tuple(islice(far, len(leaf.origin))) for leaf in leaves(iteration)])
+        folded.append(Loop(best_count, tuple(_with_stride(node, strides) for node in iteration)))
         at += best_period * best_count
     return tuple(folded)
 
@@ -275,10 +275,10 @@ class _Run(NamedTuple):
     """Blocks of which each is like the one a period before it, and as far from it as that is from the one before."""
 
     first: int
-    made: int  # from here on they are not given
+    repeated: int  # from here on they are not given
     stop: int
     period: int
-    moves: list[Move]  # from one period to the next, per block from `made` on
+    strides: list[Stride]  # from one period to the next, per block from `repeated` on
 
 
 class _Series:
@@ -288,7 +288,7 @@ class _Series:
         keys = _Keys()
         self.names: list[int] = []
         self._runs: list[_Run] = []
-        self._given: dict[int, tuple[Block, Move]] = {}
+        self._given: dict[int, tuple[Block, Stride]] = {}
         for block in blocks:
             end = len(self.names)
             if isinstance(block, Again):
@@ -308,7 +308,7 @@ class _Series:
         far = iter(by)
         return [_elsewhere(node, far) for node in self.block(given)]
 
-    def shift(self, first: int, period: int) -> list[Move]:
+    def shift(self, first: int, period: int) -> list[Stride]:
         """How far each of `period` blocks is from the one a period later."""
         return [tuple(map(sub, self._origin(k + period), self._origin(k))) for k in range(first, first + period)]
 
@@ -317,23 +317,23 @@ class _Series:
         k = bisect_right(self._runs, first, key=lambda run: run.first) - 1
         return self._runs[k].stop if k >= 0 and period % self._runs[k].period == 0 else 0
 
-    def _origin(self, k: int) -> Move:
+    def _origin(self, k: int) -> Stride:
         if k in self._given:
             return self._given[k][1]
         given, by = self._behind(k)
         return tuple(map(add, self._origin(given), by))
 
-    def _behind(self, k: int) -> tuple[int, Move]:
+    def _behind(self, k: int) -> tuple[int, Stride]:
         """The block before the run that this one is like, and how far it is from it."""
-        run = self._runs[bisect_right(self._runs, k, key=lambda run: run.made) - 1]
-        turn, at = divmod(k - run.made, run.period)
-        return run.made - run.period + at, tuple([(turn + 1) * d for d in run.moves[at]])
+        run = self._runs[bisect_right(self._runs, k, key=lambda run: run.repeated) - 1]
+        iteration, at = divmod(k - run.repeated, run.period)
+        return run.repeated - run.period + at, tuple([(iteration + 1) * d for d in run.strides[at]])
 
 
 def _elsewhere(node: Node, far: Iterator[int]) -> Node:
     if isinstance(node, Loop):
         return replace(node, body=tuple(_elsewhere(inner, far) for inner in node.body))
-    return replace(node.moved(tuple(islice(far, len(node.origin)))), moves=node.moves)
+    return replace(node.moved(tuple(islice(far, len(node.origin)))), strides=node.strides)
 
 
 class _Keys:
@@ -350,11 +350,11 @@ class _Keys:
             key: object = (node.count, self.of_block(node.body))
         elif isinstance(node, Transfer):
             extents = tuple(stop - start for start, stop in node.box)
-            key = (node.store, node.tensor, extents, node.kind, node.rows, node.row_bytes, node.place, node.offset, node.gather, node.moves)
+            key = (node.store, node.tensor, extents, node.kind, node.rows, node.row_bytes, node.place, node.offset, node.gather, node.strides)
         else:
             extents = tuple(tuple(stop - start for start, stop in box) for box in node.boxes)
             inputs = node.inputs[1] - node.inputs[0] if node.inputs else None
-            key = (node.operator, extents, node.places, inputs, node.sums, node.first, node.last, node.then, node.moves)
+            key = (node.operator, extents, node.places, inputs, node.accumulator, node.first, node.last, node.then, node.strides)
         return self._known.setdefault(key, len(self._known))
 
 
@@ -385,7 +385,7 @@ def counted_leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int,
             yield times, node
 
 
-def _with_move(node: Node, moves: Iterator[Move]) -> Node:
+def _with_stride(node: Node, strides: Iterator[Stride]) -> Node:
     if isinstance(node, Loop):
-        return replace(node, body=tuple(_with_move(inner, moves) for inner in node.body))
-    return replace(node, moves=(next(moves), *node.moves))
+        return replace(node, body=tuple(_with_stride(inner, strides) for inner in node.body))
+    return replace(node, strides=(next(strides), *node.strides))

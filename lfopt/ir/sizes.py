@@ -37,10 +37,10 @@ def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
         return UNLIMITED
     if isinstance(text, int) and not isinstance(text, bool) and text > 0:
         return text
-    found = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z]*)", str(text).strip())
+    match = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z]*)", str(text).strip())
     units = UNITS | DECIMAL if decimal else UNITS
-    unit = "" if found is None else found[2] if found[2] in ("b", "B") else found[2].lower()
-    size = Fraction(found[1]) * units.get(unit, -1) if found else Fraction(-1)
+    unit = "" if match is None else match[2] if match[2] in ("b", "B") else match[2].lower()
+    size = Fraction(match[1]) * units.get(unit, -1) if match else Fraction(-1)
     if size < 1 or size.denominator != 1:
         meant = "; a b alone may stand for bits: write B" if unit == "b" else ""
         raise InvalidConfig(
@@ -74,9 +74,9 @@ def read_number(name: str, value: object, what: str) -> object:
     if ending == "_bytes":
         return parse_size(value, what)
     units = QUANTITIES[ending]
-    found = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z/%]*)", value.strip())
-    scale = {"": Fraction(1), **units}.get(found[2]) if found else None
-    if found is None or scale is None:
+    match = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z/%]*)", value.strip())
+    scale = {"": Fraction(1), **units}.get(match[2]) if match else None
+    if match is None or scale is None:
         raise InvalidConfig(f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}")
-    size = Fraction(found[1]) * scale
+    size = Fraction(match[1]) * scale
     return int(size) if size.denominator == 1 and ending not in REAL else float(size)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 from lfopt.isa import tables
-from lfopt.isa.fields import Layout
+from lfopt.isa.fields import WordLayout
 from lfopt.isa.registers import FIXED, Register
 
 LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
@@ -41,7 +41,7 @@ def _layouts() -> Iterator[str]:
         yield ""
 
 
-def _rows(layout: Layout) -> Iterator[str]:
+def _rows(layout: WordLayout) -> Iterator[str]:
     for field in layout.fields:
         low = layout.offsets[field.name]
         sign = " (signed)" if field.signed else ""

@@ -32,7 +32,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Layout:
+class WordLayout:
     """A word cut into fields, from the lowest bit up; the bits above the last one are 0."""
 
     name: str
@@ -57,17 +57,17 @@ class Layout:
     @cached_property
     def offsets(self) -> Mapping[str, int]:
         """Lowest bit of every field."""
-        found: dict[str, int] = {}
+        lowest_bits: dict[str, int] = {}
         at = 0
         for field in self.fields:
-            found[field.name] = at
+            lowest_bits[field.name] = at
             at += field.bits
-        return found
+        return lowest_bits
 
     def pack(self, values: Mapping[str, int]) -> int:
         """The word that holds these values; what is not named is 0. Raises BadField.
 
-        >>> Layout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).pack({"low": 5, "high": -1})
+        >>> WordLayout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).pack({"low": 5, "high": -1})
         117
         """
         word = 0
@@ -83,13 +83,13 @@ class Layout:
     def unpack(self, word: int) -> dict[str, int]:
         """The value of every field. Raises BadField for bits that belong to none.
 
-        >>> Layout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).unpack(117)
+        >>> WordLayout("pair", 8, "", (Field("low", 4, ""), Field("high", 3, "", signed=True))).unpack(117)
         {'low': 5, 'high': -1}
         """
         if word >> self.used_bits:
             raise BadField(f"{self.name}: bits above {self.used_bits - 1} are set; accepted: 0")
-        found: dict[str, int] = {}
+        fields: dict[str, int] = {}
         for field in self.fields:
             value = word >> self.offsets[field.name] & (1 << field.bits) - 1
-            found[field.name] = value - (1 << field.bits) if field.signed and value >> field.bits - 1 else value
-        return found
+            fields[field.name] = value - (1 << field.bits) if field.signed and value >> field.bits - 1 else value
+        return fields

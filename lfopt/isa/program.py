@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from lfopt.isa.fields import BadField, Layout
+from lfopt.isa.fields import BadField, WordLayout
 from lfopt.isa.tables import (
     LOOP_DEPTH,
     LOOP_WORDS,
@@ -49,7 +49,7 @@ class Command:
     kind: Kind | None = None  # of the payload
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> WordLayout:
         """Where the values stand."""
         return PAYLOADS[self.kind] if self.kind is not None else WORDS[self.opcode]
 
@@ -87,7 +87,7 @@ class Command:
                 yield f"{name}={value:#x}" if name in HEXADECIMAL else f"{name}={value}"
 
 
-def _cut(value: int, layout: Layout) -> list[int]:
+def _cut(value: int, layout: WordLayout) -> list[int]:
     """A layout's bits as words, lowest first."""
     return [value >> at & (1 << WORD_BITS) - 1 for at in range(0, layout.bits, WORD_BITS)]
 
@@ -102,15 +102,15 @@ def decode(program: bytes) -> list[Command]:
     if len(program) % WORD_BYTES:
         raise BadProgram(f"found {len(program)} bytes; accepted: a multiple of {WORD_BYTES}")
     words = [int.from_bytes(program[k : k + WORD_BYTES], "little") for k in range(0, len(program), WORD_BYTES)]
-    found: list[Command] = []
+    commands: list[Command] = []
     at = 0
     while at < len(words):
         try:
-            found.append(_decoded(words, at))
+            commands.append(_decoded(words, at))
         except (BadField, ValueError) as error:
             raise BadProgram(f"word {at}: {error}") from None
-        at += found[-1].bits // WORD_BITS
-    return found
+        at += commands[-1].bits // WORD_BITS
+    return commands
 
 
 def _decoded(words: Sequence[int], at: int) -> Command:
@@ -126,7 +126,7 @@ def _decoded(words: Sequence[int], at: int) -> Command:
     return Command(opcode, payload, values["descriptor"], kind)
 
 
-def _taken(words: Sequence[int], at: int, layout: Layout) -> dict[str, int]:
+def _taken(words: Sequence[int], at: int, layout: WordLayout) -> dict[str, int]:
     """The fields of a layout that begins at a word."""
     size = layout.bits // WORD_BITS
     if at + size > len(words):
@@ -145,15 +145,15 @@ def listing(commands: Iterable[Command]) -> Iterator[str]:
 
 def assemble(lines: Iterable[str]) -> list[Command]:
     """The commands of a listing. Raises BadProgram, with the number of the line."""
-    found: list[Command] = []
+    commands: list[Command] = []
     for number, line in enumerate(lines, 1):
         if not (parts := line.split("#")[0].split()):
             continue
         try:
-            found.append(_assembled(parts))
+            commands.append(_assembled(parts))
         except (BadField, ValueError, IndexError, KeyError) as error:
             raise BadProgram(f"line {number}: {line.strip()!r}: {error}") from None
-    return found
+    return commands
 
 
 def _assembled(parts: Sequence[str]) -> Command:
@@ -172,13 +172,13 @@ def _assembled(parts: Sequence[str]) -> Command:
     return Command(opcode)
 
 
-def _values(parts: Iterable[str], layout: Layout) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _values(parts: Iterable[str], layout: WordLayout) -> dict[str, int]:
+    fields: dict[str, int] = {}
     for part in parts:
         name, _, value = part.partition("=")
         name = name if name in layout.by_name else f"{name}_"
-        found[name] = int(ENUMS[name][value.upper()]) if name in ENUMS and value.upper() in ENUMS[name].__members__ else int(value, 0)
-    return found
+        fields[name] = int(ENUMS[name][value.upper()]) if name in ENUMS and value.upper() in ENUMS[name].__members__ else int(value, 0)
+    return fields
 
 
 def _checked(command: Command) -> Command:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 from lfopt.isa import tables
-from lfopt.isa.fields import Field, Layout
+from lfopt.isa.fields import Field, WordLayout
 
 BITS = 32
 BYTES = BITS // 8
@@ -48,10 +48,10 @@ class Register(IntEnum):
 
     def __new__(cls, offset: int, access: Access, about: str, of: Of = Of()) -> Register:
         """A member, written as a row of the table."""
-        made = int.__new__(cls, offset)
-        made._value_ = offset
-        made.access, made.about, made.of = access, about, of
-        return made
+        member = int.__new__(cls, offset)
+        member._value_ = offset
+        member.access, member.about, member.of = access, about, of
+        return member
 
     ID = 0x000, Access.READ, "that this is the accelerator: LFX, 1", _FIXED
     VERSION = 0x004, Access.READ, "digest of this table of registers, errors and counters", _FIXED
@@ -94,16 +94,16 @@ class Register(IntEnum):
     COUNTERS = 0x100, Access.READ, "Counter k, of 64 bits, 8 * k bytes from here, its low half first", Of(count=2 * len(tables.Counter))
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> WordLayout:
         """Its fields as a word."""
-        return Layout(self.name.lower(), BITS, self.about, self.of.fields)
+        return WordLayout(self.name.lower(), BITS, self.about, self.of.fields)
 
 
 def _digest(*facts: object) -> int:
     return zlib.crc32(repr(facts).encode())
 
 
-def _shape(layout: Layout) -> tuple[str, list[tuple[str, int, bool]]]:
+def _shape(layout: WordLayout) -> tuple[str, list[tuple[str, int, bool]]]:
     return layout.name, [(field.name, field.bits, field.signed) for field in layout.fields]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from lfopt.isa import tables
-from lfopt.isa.fields import Layout
+from lfopt.isa.fields import WordLayout
 from lfopt.isa.registers import ADDRESS_BITS, FIXED, PAGE_BYTES, Register
 
 ENUMS = {
@@ -73,7 +73,7 @@ def _enum(name: str, prefix: str, members: type[IntEnum], bits: int) -> Iterator
     yield f"  }} {name};"
 
 
-def _struct(name: str, layout: Layout) -> Iterator[str]:
+def _struct(name: str, layout: WordLayout) -> Iterator[str]:
     """Fields from the highest bit down, as packed structures have them."""
     yield f"  // {layout.about}"
     yield "  typedef struct packed {"
@@ -82,8 +82,8 @@ def _struct(name: str, layout: Layout) -> Iterator[str]:
     for field in reversed(layout.fields):
         kind = "logic signed" if field.signed else "logic"
         width = f" [{field.bits - 1}:0]" if field.bits > 1 or field.signed else ""
-        found = f"{field.name}_" if field.name in WORDS_OF_C else field.name
-        yield f"    {kind}{width} {found};  // {field.about}"
+        identifier = f"{field.name}_" if field.name in WORDS_OF_C else field.name
+        yield f"    {kind}{width} {identifier};  // {field.about}"
     yield f"  }} {name};"
 
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Self
 
-from lfopt.isa.fields import Field, Layout
+from lfopt.isa.fields import Field, WordLayout
 
 WORD_BITS = 128
 WORD_BYTES = WORD_BITS // 8
@@ -59,14 +59,14 @@ class Told(IntEnum):
 
     def __new__(cls, value: int, about: str) -> Self:
         """A member, written as (number, what it means)."""
-        made = int.__new__(cls, value)
-        made._value_ = value
-        made.about = about
-        return made
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.about = about
+        return member
 
 
 class Opcode(IntEnum):
-    """What a word asks for. 0 is none of them, so memory that nobody wrote stops the accelerator."""
+    """What a word asks for. 0 is none of them, so memory that nothing wrote stops the accelerator."""
 
     DESCRIBE = 1
     LOAD = 2
@@ -112,10 +112,10 @@ class Operation(IntEnum):
 
     def __new__(cls, value: int, *traits: bool) -> Self:
         """A member, written as (number, has_weights, needs_second, has_window)."""
-        made = int.__new__(cls, value)
-        made._value_ = value
-        made.has_weights, made.needs_second, made.has_window = traits
-        return made
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.has_weights, member.needs_second, member.has_window = traits
+        return member
 
     # fmt: off
     #           number  weights second  window
@@ -192,19 +192,19 @@ _RUN = (
     *_moving("factor", 8, 8, "EXEC: row of factors, counted from `factors`"),
 )  # fmt: skip
 
-DESCRIBE = Layout("describe", WORD_BITS, "Fill an entry of the descriptor table with the payload, which is the words that follow.", (
+DESCRIBE = WordLayout("describe", WORD_BITS, "Fill an entry of the descriptor table with the payload, which is the words that follow.", (
     _OPCODE,
     Field("descriptor", 6, "entry of the descriptor table; waits until no command that names it is under way"),
     Field("kind", 2, "Kind of the payload"),
 ))  # fmt: skip
-RUN = Layout("run", 2 * WORD_BITS, "LOAD, STORE or EXEC: rows of what a descriptor says.", _RUN)
-LOOP = Layout("loop", WORD_BITS, "Run what follows, up to its END, `count` times.", (_OPCODE, Field("count", 16, "turns, 1 or more")))
-PLAIN = Layout("plain", WORD_BITS, "END of a loop, or HALT.", (_OPCODE,))
+RUN = WordLayout("run", 2 * WORD_BITS, "LOAD, STORE or EXEC: rows of what a descriptor says.", _RUN)
+LOOP = WordLayout("loop", WORD_BITS, "Run what follows, up to its END, `count` times.", (_OPCODE, Field("count", 16, "turns, 1 or more")))
+PLAIN = WordLayout("plain", WORD_BITS, "END of a loop, or HALT.", (_OPCODE,))
 WORDS = {
     Opcode.DESCRIBE: DESCRIBE, Opcode.LOAD: RUN, Opcode.STORE: RUN, Opcode.EXEC: RUN, Opcode.LOOP: LOOP, Opcode.END: PLAIN, Opcode.HALT: PLAIN,
 }  # fmt: skip
 
-TRANSFER = Layout("transfer", PAYLOAD_BITS,
+TRANSFER = WordLayout("transfer", PAYLOAD_BITS,
     "Rows between DRAM and the chip. Row r begins at dram + r * row_beats * 16; block b, b * block_beats * 16 later.", (
     Field("kind", 2, "Kind: 1"),
     Field("class_", 3, "Class that the bytes are counted as"),
@@ -231,7 +231,7 @@ def _ring(letter: str, what: str) -> tuple[Field, ...]:
     )
 
 
-COMPUTATION = Layout("computation", PAYLOAD_BITS,
+COMPUTATION = WordLayout("computation", PAYLOAD_BITS,
     "Rows of a result, from rows of one or two operands. With row y of the command and column x: see the fields.", (
     Field("kind", 2, "Kind: 2"),
     Field("operation", 3, "Operation"),

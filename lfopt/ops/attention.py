@@ -2,7 +2,7 @@
 
 Its *parts* are the product of queries and keys, elementwise operators on the scores (a scale, a mask), the softmax, what guards it against rows
 without keys, the product with the values, and what only lays queries, keys, values and the result out: transposes, splits, views, the heads that
-share keys. Nobody else reads what they make, so that of scores only those of one block of keys exist at a time:
+share keys. Nothing else reads what they make, so that of scores only those of one block of keys exist at a time:
 
     m' = max(m, max_j s_j)      l' = l e^(m - m') + sum_j e^(s_j - m')      a' = a e^(m - m') + sum_j e^(s_j - m') v_j      result = a / l
 
@@ -14,7 +14,7 @@ one pass. Over n keys in b blocks the result is within (n + O(b)) u of sum_j p_j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -26,12 +26,11 @@ from lfopt.ops import rows
 from lfopt.ops.boxes import NOTHING
 from lfopt.ops.call import Call, Shape
 from lfopt.ops.parameters import permutation
-from lfopt.ops.part import Part, hull, is_empty, take
+from lfopt.ops.part import Operands, Part, hull, is_empty, take
 from lfopt.ops.rows import RowReads
 
 KIND = "Attention"
 HIDDEN = -1e4  # scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen is above -9,896
-Operands = Sequence[Part | None]
 Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]  # what a part computes: `lfopt.ops.compute.compute`
 Use = tuple[str, str]  # a tensor from outside, and what it is there: queries, keys, values, scores (a mask), or the result
 Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: `lfopt.ops.footprint.needs`
@@ -39,7 +38,7 @@ Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: 
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """The parts of an attention, and how they hang together."""
+    """The parts of an attention, and how they are connected."""
 
     parts: tuple[Call, ...]  # in topological order
     views: Mapping[str, str]  # per view of the network: its operand
@@ -51,7 +50,7 @@ class Attention:
     needs: Needs
     guard: str = ""  # what makes the result of a row 0: "Equal": it sees no key; "IsNaN": that, or its weights are NaN
     window: tuple[np.ndarray, np.ndarray] | None = None  # per query: first key that it sees, and the first behind; None: it sees all
-    mask: str = ""  # the constant that says so, which nobody has to load
+    mask: str = ""  # the constant that says so, which need not be loaded
     uses: tuple[Use, ...] = ()  # by operand
     core: tuple[Call, ...] = ()  # of the parts: the products, and what is between them; others lay operands or the result out
 
@@ -97,19 +96,19 @@ class Attention:
 
         `keys`: of which block; None: of all that are seen.
         """
-        found: dict[Use, list[Box]] = {}
-        self._spread(name, box, "result", keys, stop, found)
-        return {use: hull(boxes) for use, boxes in found.items()}
+        needed: dict[Use, list[Box]] = {}
+        self._spread(name, box, "result", keys, stop, needed)
+        return {use: hull(boxes) for use, boxes in needed.items()}
 
-    def _spread(self, name: str, box: Box, use: str, keys: Span | None, stop: str, found: dict[Use, list[Box]]) -> None:
+    def _spread(self, name: str, box: Box, use: str, keys: Span | None, stop: str, needed: dict[Use, list[Box]]) -> None:
         name, box = self.behind(name, box)
         if name == stop or name not in self.makers:
-            found.setdefault((name, use), []).append(box)
+            needed.setdefault((name, use), []).append(box)
             return
         part, k = self.makers[name]
         for i, operand in enumerate(part.operator.inputs):
             if operand and operand != self.mask and i not in self.parameters[part.operator.name]:
-                self._spread(operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, found)
+                self._spread(operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, needed)
 
     def use(self, part: Call, index: int, use: str) -> str:
         """What an operand of a part is, whose result is used so."""
@@ -141,7 +140,7 @@ class Attention:
 
     @staticmethod
     def _results(part: Call) -> list[tuple[int, Shape]]:
-        """(ONNX output, shape) of those that somebody asked for."""
+        """(ONNX output, shape) of those that are requested."""
         return [*zip((k for k, name in enumerate(part.operator.outputs) if name), part.results, strict=True)]
 
     def _operand(self, part: Call, index: int, box: Box, k: int, use: str, given: Mapping[Use, Part], run: Run) -> Part | None:
@@ -182,12 +181,12 @@ def row_reads(call: Call) -> tuple[RowReads, ...]:
     taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
     for row in range(call.rows_out):
         out = whole(call.result) if axis is None else cut(whole(call.result), axis, (row, row + 1))
-        found = form.regions(call.operator.outputs[0], out)
+        needed = form.regions(call.operator.outputs[0], out)
         for k, use in enumerate(form.uses):
-            box = found.get(use)
+            box = needed.get(use)
             own = None if box is None else row_axis(call.shape(k))
             taps[k].append(() if box is None or is_empty(box) else (0,) if own is None else (box[own][0], box[own][1] - 1))
-    return tuple(rows.reads(row_count(call.shape(k)), found) for k, found in enumerate(taps))
+    return tuple(rows.reads(row_count(call.shape(k)), spans) for k, spans in enumerate(taps))
 
 
 def mixed_box(call: Call, out: Box) -> Box:
@@ -278,7 +277,7 @@ def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
     for k, part in enumerate(form.parts[:last]):
         if part is form.product or (k > form.parts.index(form.product) and prod(part.result) == prod(form.softmax.result)):
             yield Compute(part.operator.name, (through_view(scores, form.softmax.result, part.result),), (-1,))
-    yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.sums, step.first, step.last)
+    yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.accumulator, step.first, step.last)
 
 
 # -- views -------------------------------------------------------------------------------------------------------------------------------------
@@ -308,22 +307,22 @@ def through_view(box: Box, shape: Shape, source: Shape) -> Box:
     """
     if is_empty(box):
         return (NOTHING,) * len(source)
-    found: list[Span] = []
+    spans: list[Span] = []
     for (a, i), (b, j) in _groups(shape, source):
         mine, theirs = shape[a:i], source[b:j]
         first = last = 0
         for (start, stop), extent in zip(box[a:i], mine, strict=True):
             first, last = first * extent + start, last * extent + stop - 1
         if mine == theirs:
-            found += box[a:i]
+            spans += box[a:i]
             continue
         apart = False
         for k, extent in enumerate(theirs):
             below = prod(theirs[k + 1 :])
             low, high = first // below % extent, last // below % extent
-            found.append((0, extent) if apart else (low, high + 1))
+            spans.append((0, extent) if apart else (low, high + 1))
             apart = apart or first // below != last // below
-    return tuple(found)
+    return tuple(spans)
 
 
 def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -> np.ndarray:

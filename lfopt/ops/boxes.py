@@ -137,10 +137,10 @@ def pool(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> 
 
 def einsum(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
     """Labels that the result has: its spans; those that are summed over: all. Source: ONNX operator Einsum."""
-    terms, made = einsum_terms(call)
-    if "." in terms[index] + made:
+    terms, labels = einsum_terms(call)
+    if "." in terms[index] + labels:
         return whole(call.shape(index))
-    spans = dict(zip(made, out, strict=True))
+    spans = dict(zip(labels, out, strict=True))
     return tuple(spans.get(label, (0, extent)) for label, extent in zip(terms[index], call.shape(index), strict=True))
 
 

@@ -31,9 +31,9 @@ class Call:
     shapes: tuple[Shape | None, ...]  # of the inputs; None where an optional input is absent
     values: tuple[np.ndarray | None, ...]  # of the inputs; None unless constant and at hand
     constant: tuple[bool, ...]  # which inputs are constants
-    results: tuple[Shape, ...]  # shapes of the outputs that somebody asked for
+    results: tuple[Shape, ...]  # shapes of the outputs that are requested
     tensors: tuple[Tensor | None, ...]  # of the inputs, with element type and quantization; None where an optional input is absent
-    result_tensors: tuple[Tensor, ...]  # of the outputs that somebody asked for
+    result_tensors: tuple[Tensor, ...]  # of the outputs that are requested
     then: tuple[Call, ...] = ()  # what follows in flight, in order
     attention: Attention | None = None  # the operators that it stands for, where they are attention
 
@@ -49,10 +49,10 @@ class Call:
         results = tuple(tensor(name) for name in operator.outputs if name)
         return cls(
             operator,
-            tuple(None if found is None else found.shape for found in inputs),
+            tuple(None if operand is None else operand.shape for operand in inputs),
             tuple(constants.get(name) for name in operator.inputs),
             tuple(name in constants for name in operator.inputs),
-            tuple(found.shape for found in results),
+            tuple(operand.shape for operand in results),
             inputs,
             results,
         )
@@ -105,8 +105,8 @@ class Call:
         if self.has(index):
             value = self.values[index]
             return None if value is None else tuple(int(x) for x in value.reshape(-1))
-        found = self.operator.attributes.get(attribute) if attribute else None
-        return tuple(int(x) for x in found) if isinstance(found, tuple) else None  # type: ignore[arg-type]
+        stored = self.operator.attributes.get(attribute) if attribute else None
+        return tuple(int(x) for x in stored) if isinstance(stored, tuple) else None  # type: ignore[arg-type]
 
     @property
     def result(self) -> Shape:
@@ -143,5 +143,5 @@ class _Same:
 
 def once_per_call(find: Callable[[Call], R]) -> Callable[[Call], R]:
     """Remember what is found of a call: schedules compute a row at a time."""
-    found = lru_cache(maxsize=1024)(lambda key: find(key.call))
-    return update_wrapper(lambda call: found(_Same(call)), find)
+    cached = lru_cache(maxsize=1024)(lambda key: find(key.call))
+    return update_wrapper(lambda call: cached(_Same(call)), find)

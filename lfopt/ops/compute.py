@@ -42,7 +42,7 @@ def folding(call: Call) -> Folding | None:
 
 
 def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
-    """Values of a box of each output that somebody asked for, in the types of `call.result_tensors`: integers if the first has a quantization.
+    """Values of a box of each output that is requested, in the types of `call.result_tensors`: integers if the first has a quantization.
 
     `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs that are parameters (axes, shapes, ...)
     are given whole. An empty box gives an empty array. Results may be views of the operands. Operators that no box rule describes (GatherND,

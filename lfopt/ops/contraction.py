@@ -5,7 +5,7 @@ Source: ONNX operators Conv, ConvTranspose, Gemm, MatMul.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 from math import prod
 
@@ -16,10 +16,9 @@ from lfopt.ir import Box, Span, box_shape, cut
 from lfopt.ops.boxes import broadcast_box, group_span
 from lfopt.ops.call import Call
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part, is_empty, take
+from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.windows import Window, windows
 
-Operands = Sequence[Part | None]
 MAX_COLUMNS = 1 << 21  # elements of the matrix that a convolution unfolds its windows into: more are done in turns
 
 
@@ -44,14 +43,14 @@ def wide(values: np.ndarray) -> np.ndarray:
 
 
 def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    """[n, channels, *spatial] of box `out`; groups one by one where the box cuts one of them, all at once otherwise."""
+    """[n, channels, *spatial] of box `out`; groups one at a time where the box cuts one of them, all at once otherwise."""
     data, weight = present(operands, 0), present(operands, 1)
     filters, per_group = call.shape(1)[:2]
     of_group = filters // call.attribute("group", 1)
     groups, sliding = group_span(out[1], of_group), windows(call)
     inputs = _inputs(data.box[1], groups, per_group, weight.box[1])
     runs = [groups] if inputs == (0, per_group) and out[1] == (groups[0] * of_group, groups[1] * of_group) else _each(groups)
-    made: list[np.ndarray] = []
+    blocks: list[np.ndarray] = []
     for run in runs:
         box = cut(out, 1, (max(out[1][0], run[0] * of_group), min(out[1][1], run[1] * of_group)))
         count = run[1] - run[0]
@@ -59,8 +58,8 @@ def conv_sums(call: Call, operands: Operands, out: Box) -> np.ndarray:
         kernel = wide(take(weight, needs(call, 1, box, 0, inputs)))
         patch = patch.reshape(patch.shape[0], count, -1, *patch.shape[2:])
         sums = correlate(patch, kernel.reshape(count, -1, *kernel.shape[1:]), sliding, box_shape(out)[2:])
-        made.append(sums.reshape(sums.shape[0], -1, *sums.shape[3:]))
-    return made[0] if len(made) == 1 else np.concatenate(made, axis=1)
+        blocks.append(sums.reshape(sums.shape[0], -1, *sums.shape[3:]))
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
 def _each(groups: Span) -> list[Span]:
@@ -94,13 +93,13 @@ def correlate(patch: np.ndarray, kernel: np.ndarray, sliding: tuple[Window, ...]
     if channels == 1:
         return _depthwise(patch, kernel, sliding, size)
     limit = max(MAX_COLUMNS // max(channels * groups * batch * taps * prod(size[1:]), 1), 1)
-    turns: list[np.ndarray] = []
+    iterations: list[np.ndarray] = []
     for start in range(0, size[0], limit):
         rows = (min(limit, size[0] - start), *size[1:])
-        turn = patch[:, :, :, start * sliding[0].stride :] if start else patch
-        columns = _unfolded(turn, sliding, rows).reshape(batch, groups, channels * taps, prod(rows))
-        turns.append(np.matmul(kernel.reshape(groups, filters, channels * taps), columns).reshape(batch, groups, filters, *rows))
-    return turns[0] if len(turns) == 1 else np.concatenate(turns, axis=3)
+        iteration = patch[:, :, :, start * sliding[0].stride :] if start else patch
+        columns = _unfolded(iteration, sliding, rows).reshape(batch, groups, channels * taps, prod(rows))
+        iterations.append(np.matmul(kernel.reshape(groups, filters, channels * taps), columns).reshape(batch, groups, filters, *rows))
+    return iterations[0] if len(iterations) == 1 else np.concatenate(iterations, axis=3)
 
 
 def _unfolded(patch: np.ndarray, sliding: tuple[Window, ...], size: tuple[int, ...]) -> np.ndarray:
@@ -168,8 +167,8 @@ def _scatter(patch: np.ndarray, source: Box, kernel: np.ndarray, sums: np.ndarra
             continue
         read = patch[(slice(None), slice(None), *(place[0] for place in places if place))]
         weights = kernel[(slice(None), slice(None), *tap)].T  # [m, c]
-        made = np.matmul(weights, np.ascontiguousarray(read).reshape(batch, channels, -1))
-        sums[(slice(None), slice(None), *(place[1] for place in places if place))] += made.reshape(batch, -1, *read.shape[2:])
+        product_of_tap = np.matmul(weights, np.ascontiguousarray(read).reshape(batch, channels, -1))
+        sums[(slice(None), slice(None), *(place[1] for place in places if place))] += product_of_tap.reshape(batch, -1, *read.shape[2:])
 
 
 def _meeting(window: Window, tap: int, source: Span, out: Span) -> tuple[slice, slice] | None:

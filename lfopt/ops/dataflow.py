@@ -52,7 +52,7 @@ class Dataflow:
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
     results: tuple[tuple[int, ...], ...]  # per operator: the maps it makes
     weights: tuple[tuple[Weight, ...], ...]  # per operator, in ONNX input order
-    running: int = 0  # mask of reductions that take the rows of their operand one by one, where rows pass through rings
+    running: int = 0  # mask of reductions that take the rows of their operand one at a time, where rows pass through rings
 
     @classmethod
     def of(cls, graph: Graph) -> Dataflow:
@@ -150,7 +150,7 @@ class Dataflow:
     @cached_property
     def weight_elements(self) -> int:
         """Elements of all weights and biases, each constant once."""
-        return sum({w.name: w.elements for found in self.weights for w in found}.values())
+        return sum({w.name: w.elements for weights in self.weights for w in weights}.values())
 
     @cached_property
     def everything(self) -> int:
@@ -205,15 +205,15 @@ def _union(masks: Iterator[int] | list[int]) -> int:
 
 def maps_behind(graph: Graph) -> dict[str, str]:
     """Tensor -> the map that it is, or is a view of; constants and views of them are missing."""
-    found = {name: name for name in graph.inputs}
+    behind = {name: name for name in graph.inputs}
     for operator in graph.operators:
         view = spec(operator.kind, operator.domain).view
         for name in operator.outputs:
             if name and not view:
-                found[name] = name
-            elif name and operator.inputs[0] in found:
-                found[name] = found[operator.inputs[0]]
-    return found
+                behind[name] = name
+            elif name and operator.inputs[0] in behind:
+                behind[name] = behind[operator.inputs[0]]
+    return behind
 
 
 class _Builder:
@@ -299,9 +299,9 @@ def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
 
 def _stored(weights: Iterable[Iterable[Weight]]) -> tuple[tuple[Weight, ...], ...]:
     """The weights of every operator; a constant that is also read as a weight is stored as one, wherever it is a bias."""
-    found = [tuple(own) for own in weights]
-    data = {w.name for own in found for w in own if not w.bias}
-    return tuple(tuple(replace(w, bias=w.bias and w.name not in data) for w in own) for own in found)
+    per_operator = [tuple(own) for own in weights]
+    data = {w.name for own in per_operator for w in own if not w.bias}
+    return tuple(tuple(replace(w, bias=w.bias and w.name not in data) for w in own) for own in per_operator)
 
 
 def gathered_pieces(call: Call, box: Box) -> int:

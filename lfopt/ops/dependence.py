@@ -117,7 +117,7 @@ def split(call: Call, index: int) -> RowReads:
         return same_or_everything(call, index, kept=index == 0)
     heights = [shape[axis] for shape in call.results]
     if len(heights) != len(call.operator.outputs):
-        return everything(call, 0)  # an output that nobody asked for hides its height
+        return everything(call, 0)  # an output that is omitted hides its height
     offsets = [sum(heights[:k]) for k in range(len(heights))]
     taps = tuple(tuple(o + r for o, h in zip(offsets, heights, strict=True) if r < h) for r in range(call.rows_out))
     return rows.mapped(call.rows_in(0), taps)

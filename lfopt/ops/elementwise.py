@@ -5,7 +5,7 @@ Source: the ONNX operators of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
@@ -17,9 +17,8 @@ from lfopt.ops.call import Call
 from lfopt.ops.contraction import present
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part, take
+from lfopt.ops.part import Operands, take
 
-Operands = Sequence[Part | None]
 Values = np.ndarray
 
 

@@ -47,8 +47,8 @@ def to_node(operator: Operator) -> onnx.NodeProto:
     node.input.extend(operator.inputs)
     node.output.extend(operator.outputs)
     for name, value in operator.attributes.items():
-        found = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-        node.attribute.append(onnx.helper.make_attribute(name, found, attr_type=_type_of_empty(operator, name) if found == () else None))
+        stored = onnx.numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+        node.attribute.append(onnx.helper.make_attribute(name, stored, attr_type=_type_of_empty(operator, name) if stored == () else None))
     return node
 
 

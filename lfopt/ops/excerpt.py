@@ -18,12 +18,12 @@ def excerpt(flow: Dataflow, mask: int) -> Graph:
         if operator.name in own or (operator.name not in moving and wanted.intersection(operator.outputs)):
             kept.append(operator)
             wanted.update(operator.inputs)
-    made = {name for operator in kept for name in operator.outputs}
+    produced = {name for operator in kept for name in operator.outputs}
     read = dict.fromkeys(behind[name] for operator in reversed(kept) for name in operator.inputs if name in behind)
     return replace(
         graph,
         operators=tuple(reversed(kept)),
-        inputs=tuple(name for name in read if name not in made),
+        inputs=tuple(name for name in read if name not in produced),
         outputs=tuple(flow.maps[m].name for m in flow.leaving(mask)),
         notes=(),
     ).without_unused()

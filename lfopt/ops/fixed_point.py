@@ -1,7 +1,7 @@
 """Fixed-point arithmetic of quantised networks, defined once: the executor, the C code and the accelerator give the same bits.
 
-A *fixed-point factor* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v by it takes one multiplication, one addition
-and one arithmetic shift to the right:
+A *fixed-point multiplier* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v by it takes one multiplication, one
+addition and one arithmetic shift to the right:
 
     scale(v) = (v * multiplier + 2**(shift - 1)) >> shift          = floor(v * multiplier / 2**shift + 1/2)
 
@@ -9,8 +9,8 @@ That is the one rounding rule of lfopt: to nearest, and halves go up (toward plu
 adder's carry; rounding halves away from zero would cost a look at the sign, and half to even a look at all bits that are shifted out.
 
 Multipliers have 31 bits (2**30 <= multiplier < 2**31), so they fit an int32, and a product with an int32 sum fits an int64 with the rounding
-constant added. The factor then is off by at most 2**-31 of itself: on an output of 8 bits that decides a rounding only if the exact value lies within
-2**-22 of a half. (16 bits would do with a quarter of the multiplier, and would round one value in a few hundred to the other side.)
+constant added. The multiplier then is off by at most 2**-31 of itself: on an output of 8 bits that decides a rounding only if the exact value lies
+within 2**-22 of a half. (16 bits would do with a quarter of the multiplier, and would round one value in a few hundred to the other side.)
 
 Everything that maps one byte to another, with no sum in between, is a table of 256 bytes, and tables hold the real function's value as QuantizeLinear
 rounds it: halves to even.
@@ -32,39 +32,39 @@ SUM_MIN, SUM_MAX = -(1 << 31), (1 << 31) - 1  # int32 accumulators
 BYTES = ("int8", "uint8")  # stored types of maps
 
 
-class Factors(NamedTuple):
-    """Fixed-point factors, one for all or one per channel."""
+class Multipliers(NamedTuple):
+    """Fixed-point multipliers, one for all or one per channel."""
 
     multiplier: np.ndarray  # int64, 0 .. 2**31 - 1
     shift: np.ndarray  # int64, 1 .. 62; the same shape
 
 
-def factors(real: Sequence[float] | np.ndarray) -> Factors:
-    """The nearest fixed-point factors of positive real ones.
+def multipliers(real: Sequence[float] | np.ndarray) -> Multipliers:
+    """The nearest fixed-point multipliers of positive real ones.
 
-    Raises UnsupportedModel for a factor that is not finite, or is 2**29 or more. What is below 2**-32 loses bits, and below 2**-63 it is 0: such a
-    factor takes every int32 sum to 0 or nearly so.
+    Raises UnsupportedModel for a multiplier that is not finite, or is 2**29 or more. What is below 2**-32 loses bits, and below 2**-63 it is 0: such
+    a multiplier takes every int32 sum to 0 or nearly so.
 
-    >>> factors([0.75, 3.0])
-    Factors(multiplier=array([1610612736, 1610612736]), shift=array([31, 29]))
+    >>> multipliers([0.75, 3.0])
+    Multipliers(multiplier=array([1610612736, 1610612736]), shift=array([31, 29]))
     """
-    found = np.asarray(real, np.float64)
-    if not (fit := (found >= 0) & (found < 2.0**29)).all():
-        raise UnsupportedModel(f"a ratio of scales is {found.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29")
-    mantissa, exponent = np.frexp(found)  # mantissa in [1/2, 1)
+    ratios = np.asarray(real, np.float64)
+    if not (fit := (ratios >= 0) & (ratios < 2.0**29)).all():
+        raise UnsupportedModel(f"a ratio of scales is {ratios.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29")
+    mantissa, exponent = np.frexp(ratios)  # mantissa in [1/2, 1)
     multiplier = np.rint(np.ldexp(mantissa, MULTIPLIER_BITS)).astype(np.int64)
     shift = MULTIPLIER_BITS - exponent.astype(np.int64)
     full = multiplier == 1 << MULTIPLIER_BITS  # rounded up to the next power of two
     multiplier, shift = np.where(full, multiplier >> 1, multiplier), np.where(full, shift - 1, shift)
     excess = np.clip(shift - MAX_SHIFT, 0, MAX_SHIFT)
     multiplier = np.where(excess > 0, (multiplier + (np.int64(1) << np.maximum(excess, 1) - 1)) >> excess, multiplier)
-    return Factors(multiplier, shift - np.maximum(shift - MAX_SHIFT, 0))
+    return Multipliers(multiplier, shift - np.maximum(shift - MAX_SHIFT, 0))
 
 
-def scaled(sums: np.ndarray, by: Factors) -> np.ndarray:
-    """Integers times fixed-point factors, rounded once (see the module): int64. The sums lie in the range of int32.
+def scaled(sums: np.ndarray, by: Multipliers) -> np.ndarray:
+    """Integers times fixed-point multipliers, rounded once (see the module): int64. The sums lie in the range of int32.
 
-    >>> scaled(np.array([1, 2, 3, -1, -2, -3]), factors(0.5)).tolist()
+    >>> scaled(np.array([1, 2, 3, -1, -2, -3]), multipliers(0.5)).tolist()
     [1, 1, 2, 0, -1, -1]
     """
     return (sums.astype(np.int64) * by.multiplier + (np.int64(1) << by.shift - 1)) >> by.shift
@@ -76,10 +76,10 @@ def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
     return np.clip(values, least, most).astype(dtype)
 
 
-def requantized(sums: np.ndarray, by: Factors, zero_point: int, dtype: str) -> np.ndarray:
+def requantized(sums: np.ndarray, by: Multipliers, zero_point: int, dtype: str) -> np.ndarray:
     """Stored integers from int32 sums: scaled, rounded once, moved by the zero point, saturated.
 
-    >>> requantized(np.array([-1000, 5, 7, 1000]), factors(0.25), 3, "int8").tolist()
+    >>> requantized(np.array([-1000, 5, 7, 1000]), multipliers(0.25), 3, "int8").tolist()
     [-128, 4, 5, 127]
     """
     return saturated(scaled(sums, by) + zero_point, dtype)
@@ -105,25 +105,25 @@ def reach(dtype: str, zero_point: int) -> int:
     return max(most - zero_point, zero_point - least)
 
 
-class Terms(NamedTuple):
-    """Factors of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift."""
+class SumMultipliers(NamedTuple):
+    """Multipliers of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift."""
 
     multipliers: tuple[int, ...]  # signed, one per operand
     shift: int  # 1 .. 31
 
 
-def terms(real: Sequence[float], reaches: Sequence[int]) -> Terms:
-    """Fixed-point factors of a sum of a few operands whose magnitudes are at most `reaches`: the finest for which the sum fits an int32.
+def terms(real: Sequence[float], reaches: Sequence[int]) -> SumMultipliers:
+    """Fixed-point multipliers of a sum of a few operands whose magnitudes are at most `reaches`: the finest for which the sum fits an int32.
 
     With two 8-bit operands the larger factor has 21 or 22 bits.
 
     >>> terms([1.0, -0.5], [255, 255])
-    Terms(multipliers=(4194304, -2097152), shift=22)
+    SumMultipliers(multipliers=(4194304, -2097152), shift=22)
     """
     for shift in range(31, 0, -1) if np.isfinite(real).all() else ():
         multipliers = tuple(round(Fraction(f) * 2**shift) for f in real)
         if sum(abs(m) * r for m, r in zip(multipliers, reaches, strict=True)) + 2 ** (shift - 1) <= SUM_MAX:
-            return Terms(multipliers, shift)
+            return SumMultipliers(multipliers, shift)
     raise UnsupportedModel(f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave int32")
 
 

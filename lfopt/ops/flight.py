@@ -1,7 +1,7 @@
 """Elementwise operators in flight: computed on each element as it is made, so that of a chain only the last result needs a place.
 
-A *flight* is an operator with the elementwise operators behind it whose results, but for one, nobody else reads: a convolution with its activation, a
-product with its gate, the addition that ends a residual block. What goes on in it needs a few elements, not rows of maps.
+A *flight* is an operator with the elementwise operators behind it whose results, but for one, nothing else reads: a convolution with its activation,
+a product with its gate, the addition that ends a residual block. What goes on in it needs a few elements, not rows of maps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
     """The dataflow with its flights as operators: in the place of their last operator, they read what their operators read, in order.
 
     `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run operators in one flight. `running`: whether
-    reductions take the rows of their operand one by one.
+    reductions take the rows of their operand one at a time.
     """
     flights = _flights(flow, owner, fits or (lambda _: True))
     kept = [flights[i] for i in range(len(flow)) if i in flights]
@@ -52,25 +52,25 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
 
 def attending(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None) -> Dataflow:
     """The dataflow with its attentions as operators, each in the place of its last part. For `owner` and `fits` see `in_flight`."""
-    found = {one.members[-1]: one for one in attentions(flow, owner) if fits is None or fits(one.call)}
-    inside = {i for one in found.values() for i in one.members}
-    kept = [i for i in range(len(flow)) if i in found or i not in inside]
-    hidden = {m for one in found.values() for i in one.members[:-1] for m in flow.results[i]}
+    by_last = {one.members[-1]: one for one in attentions(flow, owner) if fits is None or fits(one.call)}
+    inside = {i for one in by_last.values() for i in one.members}
+    kept = [i for i in range(len(flow)) if i in by_last or i not in inside]
+    hidden = {m for one in by_last.values() for i in one.members[:-1] for m in flow.results[i]}
     maps = [m for m in range(len(flow.maps)) if m not in hidden]
     number = {m: k for k, m in enumerate(maps)}
     maker = {m: k for k, i in enumerate(kept) for m in flow.results[i]}
-    operands = ((found[i].operands if i in found else flow.operands[i]) for i in kept)
+    operands = ((by_last[i].operands if i in by_last else flow.operands[i]) for i in kept)
     return Dataflow(
         graph=flow.graph,
-        operators=tuple(found[i].call.operator if i in found else flow.operators[i] for i in kept),
-        calls=tuple(found[i].call if i in found else flow.calls[i] for i in kept),
-        specs=tuple(ATTENTION if i in found else flow.specs[i] for i in kept),
+        operators=tuple(by_last[i].call.operator if i in by_last else flow.operators[i] for i in kept),
+        calls=tuple(by_last[i].call if i in by_last else flow.calls[i] for i in kept),
+        specs=tuple(ATTENTION if i in by_last else flow.specs[i] for i in kept),
         maps=tuple(flow.maps[m] for m in maps),
         producer=tuple(maker.get(m, -1) for m in maps),
         is_output=tuple(flow.is_output[m] for m in maps),
         operands=tuple(tuple(replace(o, map=number[o.map]) for o in read) for read in operands),
         results=tuple(tuple(number[m] for m in flow.results[i]) for i in kept),
-        weights=tuple(found[i].weights if i in found else flow.weights[i] for i in kept),
+        weights=tuple(by_last[i].weights if i in by_last else flow.weights[i] for i in kept),
     )
 
 
@@ -79,22 +79,22 @@ def _flight(flow: Dataflow, members: Sequence[int]) -> Call:
 
 
 def _operands(flow: Dataflow, members: tuple[int, ...], number: dict[int, int]) -> tuple[MapRead, ...]:
-    found: list[MapRead] = []
+    operands: list[MapRead] = []
     before = 0
     for i in members:
-        found += [replace(o, map=number[o.map], input=before + o.input) for o in flow.operands[i] if o.map in number]
+        operands += [replace(o, map=number[o.map], input=before + o.input) for o in flow.operands[i] if o.map in number]
         before += len(flow.operators[i].inputs)
-    return tuple(found)
+    return tuple(operands)
 
 
 def _runs(flow: Dataflow, op: int) -> bool:
-    """Whether the operator folds the rows of a map, which may come one by one, into what somebody reads: a window may lie in its padding alone."""
+    """Whether the operator folds the rows of a map, which may come one at a time, into what is read: a window may lie in its padding alone."""
     call, reads = flow.calls[op], flow.operands[op]
     if folding(call) != "rows" or call.rows_in(0) < 2 or call.rows_out > 1 or [o.input for o in reads] != [0]:
         return False
-    (made,) = flow.results[op]
-    read = (o.reads for reader in bits(flow.readers[made]) for o in flow.operands[reader] if o.map == made)
-    seen = flow.is_output[made] or any(low <= high for found in read for low, high in zip(found.first, found.last, strict=True))
+    (result,) = flow.results[op]
+    read = (o.reads for reader in bits(flow.readers[result]) for o in flow.operands[reader] if o.map == result)
+    seen = flow.is_output[result] or any(low <= high for rows in read for low, high in zip(rows.first, rows.last, strict=True))
     return seen and flow.maps[reads[0].map].shape == call.shape(0)
 
 
@@ -157,10 +157,10 @@ class _Flights:
     def _is_like(self, first: int, head: int) -> bool:
         """Whether a flight is of elementwise operators that make maps such as the head does."""
         flow = self.flow
-        made = [flow.maps[flow.results[i][0]] for i in (head, *self.of[first])]
+        maps = [flow.maps[flow.results[i][0]] for i in (head, *self.of[first])]
         if self.group[first] != self.group[head]:
             return False
-        return flow.specs[first].elementwise and len({(m.shape, _size(m.dtype)) for m in made}) == 1 and len(flow.results[first]) == 1
+        return flow.specs[first].elementwise and len({(m.shape, _size(m.dtype)) for m in maps}) == 1 and len(flow.results[first]) == 1
 
     def _may_follow(self, head: int, joining: set[int], inside: set[int]) -> bool:
         """Whether operators can be computed on the elements of what is made in flight, as they are made."""

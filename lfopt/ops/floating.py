@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from lfopt.ops import moving, pooling, reducing, sampling
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import RESULTS, SUMS
 from lfopt.ops.elementwise import KINDS, elementwise
-from lfopt.ops.part import Part
+from lfopt.ops.part import Operands
 from lfopt.ops.resizing import resize
 
-Operands = Sequence[Part | None]
 Kernel = Callable[[Call, Operands, Box, int], np.ndarray]  # (call, operands, box of the ONNX output, index of that output) -> values of the box
 
 KERNELS: dict[str, Kernel] = {
@@ -65,5 +64,5 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
     """Results from finished sums, in the result's type."""
-    made = RESULTS.get(call.operator.kind, reducing.finished_reduction)(call, sums, operands, out)
-    return made.astype(call.result_tensors[0].dtype, copy=False)
+    finished = RESULTS.get(call.operator.kind, reducing.finished_reduction)(call, sums, operands, out)
+    return finished.astype(call.result_tensors[0].dtype, copy=False)

@@ -29,21 +29,21 @@ def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -
 
 
 def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | None = None) -> Box:
-    """Hull of what boxes of all outputs need of input `index`; `outs` has one box for each output that somebody asked for, or for the first few."""
+    """Hull of what boxes of all outputs need of input `index`; `outs` has one box for each output that is requested, or for the first few."""
     if call.then and index >= len(call.operator.inputs):
         call, index = call.part_of(index)  # the boxes of a result that is made in flight are those of the last
     shape = call.shape(index)
     if call.attention is not None:
         return needs(call, index, outs[0], 0, inputs)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
-    made = [(k, found, out) for k, found, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
-    if not made:
+    needed = [(k, shape_out, out) for k, shape_out, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
+    if not needed:
         return (NOTHING,) * len(shape)
-    box = hull([needs(call, index, out, k, inputs) for k, _, out in made])
+    box = hull([needs(call, index, out, k, inputs) for k, _, out in needed])
     axis, reads = row_axis(shape), _row_rules(call)[index]
     if axis is None or reads is None or (inputs is not None and axis == folded_axis(call, index)):
         return box
-    rows = [(0, call.rows_out) if row_axis(found) is None else out[row_axis(found) or 0] for _, found, out in made]
+    rows = [(0, call.rows_out) if row_axis(shape_out) is None else out[row_axis(shape_out) or 0] for _, shape_out, out in needed]
     return cut(box, axis, read_span(reads, rows[0] if len(rows) == 1 else (min(start for start, _ in rows), max(stop for _, stop in rows))))
 
 

@@ -31,24 +31,24 @@ from lfopt.ops.arithmetic import CHOICE, EXTREME, FLOAT, MEAN, MOVE, PRODUCT, SL
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import present
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.fixed_point import Factors, quantized, requantized, saturated, scaled
+from lfopt.ops.fixed_point import Multipliers, quantized, requantized, saturated, scaled
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part, is_empty, take
+from lfopt.ops.part import Operands, Part, is_empty, take
 from lfopt.ops.reducing import folded, folded_elements, partial_reduction
 from lfopt.ops.scaling import (
     bias_in_units,
     channel_axes,
-    contraction,
     mean_factors,
     padding,
     product_factors,
     recoding,
+    requantization,
     slopes,
     sum_terms,
     table,
     window_counts,
 )
-from lfopt.ops.stored import Operands, centred, centred_ints, in_floats, quantization, real_operands, zero_of
+from lfopt.ops.stored import centred, centred_ints, in_floats, quantization, real_operands, zero_of
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Arithmetic, Family, Tiling
 from lfopt.ops.windows import windows
@@ -62,7 +62,7 @@ Method = Callable[[Call, Operands, tuple[Box, ...], int], tuple[np.ndarray, ...]
 def compute(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Stored integers of a box of each output; see `lfopt.ops.compute.compute`.
 
-    Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what factors hold.
+    Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what multipliers hold.
     """
     if row_of(call).tiling is Tiling.CONTRACT and not is_empty(out[0]):
         return (finish(call, accumulate(call, operands, out[0], opset), operands, out[0]),)
@@ -89,9 +89,9 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
         return partial_reduction(call, operands, out)
     if how is MEAN:
         return partial_reduction(call, [centred(operands[0], call.tensors[0], "int32")], out).astype(np.int32)
-    found = contraction(call)
-    factors = [centred(part, tensor, found.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)]
-    return floating.accumulate(call, factors, out, opset).astype(np.int32)
+    scaling = requantization(call)
+    centred_operands = [centred(part, tensor, scaling.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)]
+    return floating.accumulate(call, centred_operands, out, opset).astype(np.int32)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
@@ -104,11 +104,11 @@ def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.nda
         return _recoded(sums, recoding(call.tensors[0], result))
     if how is MEAN:
         return _mean(call, sums, np.array(folded_elements(call)))
-    found = contraction(call)
-    total = sums.astype(np.int64) + bias_in_units(call, operands[2] if len(operands) > 2 else None, out, found.unit)
+    scaling = requantization(call)
+    total = sums.astype(np.int64) + bias_in_units(call, operands[2] if len(operands) > 2 else None, out, scaling.unit)
     axis, _ = channel_axes(call)
-    by = found.by if found.by.shift.ndim == 0 else Factors(*(_column(f, out, axis) for f in found.by))
-    return requantized(total, by, found.zero_point, result.dtype)
+    by = scaling.by if scaling.by.shift.ndim == 0 else Multipliers(*(_column(f, out, axis) for f in scaling.by))
+    return requantized(total, by, scaling.zero_point, result.dtype)
 
 
 def _column(values: np.ndarray, out: Box, axis: int) -> np.ndarray:
@@ -139,11 +139,11 @@ def _by_table(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _by_terms(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    found, result = sum_terms(call), call.result_tensors[0]
-    total = np.full((), 1 << found.shift - 1, np.int64)
-    for i, multiplier in enumerate(found.multipliers):
+    terms, result = sum_terms(call), call.result_tensors[0]
+    total = np.full((), 1 << terms.shift - 1, np.int64)
+    for i, multiplier in enumerate(terms.multipliers):
         total = total + multiplier * centred_ints(call, operands, i, needs(call, i, out))
-    return saturated((total >> found.shift) + zero_of(result), result.dtype)
+    return saturated((total >> terms.shift) + zero_of(result), result.dtype)
 
 
 def _by_product(call: Call, operands: Operands, out: Box) -> np.ndarray:
@@ -153,11 +153,11 @@ def _by_product(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _by_slopes(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    found, result = slopes(call), call.result_tensors[0]
+    rates, result = slopes(call), call.result_tensors[0]
     box = slices(needs(call, 1, out))
     x = centred_ints(call, operands, 0, needs(call, 0, out))
-    negative = scaled(x * found.sign[box], Factors(*(f[box] for f in found.negative)))
-    return saturated(np.where(x < 0, negative, scaled(x, found.positive)) + zero_of(result), result.dtype)
+    negative = scaled(x * rates.sign[box], Multipliers(*(f[box] for f in rates.negative)))
+    return saturated(np.where(x < 0, negative, scaled(x, rates.positive)) + zero_of(result), result.dtype)
 
 
 def _by_mean(call: Call, operands: Operands, out: Box) -> np.ndarray:
@@ -189,10 +189,10 @@ def _moved(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> 
     """Computed on the bytes as they are, then brought to the result's scale."""
     source = call.tensors[0]
     assert source is not None
-    made = _on_integers(call, operands, out, opset)
+    moved = _on_integers(call, operands, out, opset)
     return tuple(
         _recoded(values, recoding(source, result)) if result.quantization is not None else values.astype(result.dtype, copy=False)
-        for values, result in zip(made, call.result_tensors, strict=False)
+        for values, result in zip(moved, call.result_tensors, strict=False)
     )
 
 
@@ -211,11 +211,11 @@ def _chosen(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) ->
 def _by_floats(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
     """Dequantised, computed in float64, quantised."""
     real = real_operands(call, operands)
-    made = (present(real, 0).values[slices(out[0], present(real, 0).box)],) if call.operator.kind == "QuantizeLinear" else None
-    made = made or _on_integers(in_floats(call), real, out, opset)
+    computed = (present(real, 0).values[slices(out[0], present(real, 0).box)],) if call.operator.kind == "QuantizeLinear" else None
+    computed = computed or _on_integers(in_floats(call), real, out, opset)
     return tuple(
         values.astype(result.dtype, copy=False) if result.quantization is None else quantized(values, result.quantization, result.dtype)
-        for values, result in zip(made, call.result_tensors, strict=False)
+        for values, result in zip(computed, call.result_tensors, strict=False)
     )
 
 
@@ -224,8 +224,8 @@ def _on_integers(call: Call, operands: Operands, out: tuple[Box, ...], opset: in
     kernel = floating.KERNELS.get(call.operator.kind)
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     if kernel is None:
-        made = evaluate(call.operator, [None if part is None else part.values for part in operands], opset)
-        return tuple(values[slices(box)] for values, box in zip(made, out, strict=True))
+        evaluated = evaluate(call.operator, [None if part is None else part.values for part in operands], opset)
+        return tuple(values[slices(box)] for values, box in zip(evaluated, out, strict=True))
     with np.errstate(all="ignore"):
         return tuple(
             np.empty(box_shape(box), present(operands, 0).values.dtype) if is_empty(box) else kernel(call, operands, box, result)

@@ -22,7 +22,7 @@ from lfopt.ops import rows
 from lfopt.ops.rows import RowReads
 
 
-class Taps(NamedTuple):
+class AxisTaps(NamedTuple):
     """One axis. `t` is the number of taps of every output element."""
 
     indices: np.ndarray  # (size_out, t) intp, within the map
@@ -30,7 +30,7 @@ class Taps(NamedTuple):
     outside: np.ndarray | None  # (size_out,) bool: takes the extrapolation value; None: nowhere
 
 
-class Axis(NamedTuple):
+class ResizedAxis(NamedTuple):
     """What decides the taps of one axis."""
 
     size: int
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def taps(axis: Axis) -> Taps:
+def taps(axis: ResizedAxis) -> AxisTaps:
     """Taps of an axis, cut off at the ends of the map."""
     positions, unit = _positions(axis)
     if axis.mode == "nearest":
@@ -64,17 +64,17 @@ def taps(axis: Axis) -> Taps:
         places, weights = _weighed(axis, positions, unit)
     beyond = np.array([not 0 <= p <= (axis.size - 1) * unit for p in positions])
     outside = beyond if axis.coordinates == "tf_crop_and_resize" and beyond.any() else None
-    return Taps(places.clip(0, axis.size - 1).astype(np.intp), weights, outside)
+    return AxisTaps(places.clip(0, axis.size - 1).astype(np.intp), weights, outside)
 
 
 @lru_cache(maxsize=1024)
-def reads(axis: Axis) -> RowReads:
+def reads(axis: ResizedAxis) -> RowReads:
     """Rows that the taps of the row axis read, all between the outermost two."""
     indices = taps(axis).indices
     return rows.mapped(axis.size, tuple(zip(indices.min(axis=1).tolist(), indices.max(axis=1).tolist(), strict=True)))
 
 
-def _positions(axis: Axis) -> tuple[list[int], int]:
+def _positions(axis: ResizedAxis) -> tuple[list[int], int]:
     """Position of every output element as an integer, and how many of these make one input element."""
     first, step = COORDINATES[axis.coordinates](axis)
     unit = lcm(first.denominator, step.denominator)
@@ -82,7 +82,7 @@ def _positions(axis: Axis) -> tuple[list[int], int]:
     return [start + r * move for r in range(axis.size_out)], unit
 
 
-def _weighed(axis: Axis, positions: list[int], unit: int) -> tuple[np.ndarray, np.ndarray]:
+def _weighed(axis: ResizedAxis, positions: list[int], unit: int) -> tuple[np.ndarray, np.ndarray]:
     """(size_out, t) indices, beyond the ends of the map too, and weights."""
     stretch = min(axis.scale, Fraction(1)) if axis.antialias else Fraction(1)
     reach = ceil((1 if axis.mode == "linear" else 2) / stretch)
@@ -116,37 +116,37 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
 _HALF = Fraction(1, 2)
 
 
-def _half_pixel(axis: Axis) -> Line:
+def _half_pixel(axis: ResizedAxis) -> Line:
     return Line(_HALF / axis.scale - _HALF, 1 / axis.scale)
 
 
-def _half_pixel_symmetric(axis: Axis) -> Line:
+def _half_pixel_symmetric(axis: ResizedAxis) -> Line:
     first, step = _half_pixel(axis)
     return Line(first + Fraction(axis.size, 2) * (1 - axis.size_out / (axis.scale * axis.size)), step)
 
 
-def _pytorch_half_pixel(axis: Axis) -> Line:
+def _pytorch_half_pixel(axis: ResizedAxis) -> Line:
     return _half_pixel(axis) if axis.size_out > 1 else Line(Fraction(0), Fraction(0))
 
 
-def _align_corners(axis: Axis) -> Line:
+def _align_corners(axis: ResizedAxis) -> Line:
     return Line(Fraction(0), Fraction(axis.size - 1, max(axis.size_out - 1, 1)))
 
 
-def _asymmetric(axis: Axis) -> Line:
+def _asymmetric(axis: ResizedAxis) -> Line:
     return Line(Fraction(0), 1 / axis.scale)
 
 
-def _tf_half_pixel_for_nn(axis: Axis) -> Line:
+def _tf_half_pixel_for_nn(axis: ResizedAxis) -> Line:
     return Line(_HALF / axis.scale, 1 / axis.scale)
 
 
-def _tf_crop_and_resize(axis: Axis) -> Line:
+def _tf_crop_and_resize(axis: ResizedAxis) -> Line:
     start, end = (place * (axis.size - 1) for place in axis.region)
     return Line(start, (end - start) / (axis.size_out - 1)) if axis.size_out > 1 else Line((start + end) / 2, Fraction(0))
 
 
-COORDINATES: dict[str, Callable[[Axis], Line]] = {
+COORDINATES: dict[str, Callable[[ResizedAxis], Line]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": _pytorch_half_pixel,

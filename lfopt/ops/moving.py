@@ -5,8 +5,6 @@ Source: the ONNX operators of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 
@@ -15,9 +13,7 @@ from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present
 from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import einsum_terms, pad_amounts, pad_sources, permutation, slice_steps
-from lfopt.ops.part import Part, is_empty, take
-
-Operands = Sequence[Part | None]
+from lfopt.ops.part import Operands, is_empty, take
 
 
 def same_place(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -124,9 +120,9 @@ def trilu(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
 def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     """Products summed over the labels that the result lacks."""
     values = [take(present(operands, i), needs(call, i, out)) for i in range(len(operands))]
-    terms, made = einsum_terms(call)
-    found = np.einsum(",".join(terms) + "->" + made, *values, optimize=len(values) > 1)
-    return found if found.shape == box_shape(out) else found[slices(out)]
+    terms, labels = einsum_terms(call)
+    sums = np.einsum(",".join(terms) + "->" + labels, *values, optimize=len(values) > 1)
+    return sums if sums.shape == box_shape(out) else sums[slices(out)]
 
 
 def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -136,9 +132,9 @@ def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
 
 def same_width(call: Call) -> None:
     """Raises InvalidModel for a BitCast between types of different widths."""
-    found, made = call.tensors[0], call.result_tensors[0]
-    if found is None or "string" in (found.dtype, made.dtype) or np.dtype(found.dtype).itemsize != np.dtype(made.dtype).itemsize:
-        raise InvalidModel(f"node {call.operator.name!r} (BitCast): from {found and found.dtype} to {made.dtype}; accepted: types of one width")
+    source, target = call.tensors[0], call.result_tensors[0]
+    if source is None or "string" in (source.dtype, target.dtype) or np.dtype(source.dtype).itemsize != np.dtype(target.dtype).itemsize:
+        raise InvalidModel(f"node {call.operator.name!r} (BitCast): from {source and source.dtype} to {target.dtype}; accepted: types of one width")
 
 
 # -- integers and what they stand for ------------------------------------------------------------------------------------------------------
@@ -157,8 +153,8 @@ def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarra
         raise UnsupportedModel(f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; lfopt computes integers of 8 bits and more")
     limits = np.iinfo(target)
     zero = _along_axis(call, operands, 2, out)
-    found = np.rint(values / scale.astype(values.dtype)).astype(np.float64) + (0 if zero is None else zero)
-    return np.clip(found, limits.min, limits.max).astype(target)
+    levels = np.rint(values / scale.astype(values.dtype)).astype(np.float64) + (0 if zero is None else zero)
+    return np.clip(levels, limits.min, limits.max).astype(target)
 
 
 def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

@@ -1,14 +1,14 @@
-"""What a quantised operator needs beside its operands: factors of its channels, and tables, as the bytes that an accelerator loads.
+"""What a quantised operator needs beside its operands: multipliers of its channels, and tables, as the bytes that an accelerator loads.
 
-    SUMS      one row for every `channels` output channels (columns of a Gemm or MatMul), a factor of 5 bytes for each of them
+    SUMS      one row for every `channels` output channels (columns of a Gemm or MatMul), a multiplier of 5 bytes for each of them
     TABLE     256 bytes; none where the table only clamps the byte
     EXTREME   256 bytes where the scale changes
     CHOICE    256 bytes for each operand that has to be brought to the result's scale
     MOVE      256 bytes for each result whose scale is not the operand's
 
-All others have what they need in their commands (TERMS, PRODUCT, MEAN), or are not done by the accelerator (SLOPES, FLOAT). A factor is 40 bits, the
-lowest byte first: its multiplier in bits 0 to 30, its shift in bits 32 to 37; both are 0 where a row has more factors than there are channels.
-How many bytes there are needs no weights; what they are does.
+All others have what they need in their commands (TERMS, PRODUCT, MEAN), or are not done by the accelerator (SLOPES, FLOAT). A multiplier is 40 bits,
+the lowest byte first: its multiplier in bits 0 to 30, its shift in bits 32 to 37; both are 0 where a row has more multipliers than there are
+channels. How many bytes there are needs no weights; what they are does.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lfopt.ir import Tensor
 from lfopt.ops.arithmetic import CHOICE, EXTREME, MOVE, SUMS, TABLE, arithmetic
 from lfopt.ops.call import Call
 from lfopt.ops.fixed_point import BYTES
-from lfopt.ops.scaling import contraction, recoding, table
+from lfopt.ops.scaling import recoding, requantization, table
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Arithmetic
 
 FACTOR_BYTES = 5
 TABLE_BYTES = 256
-SHIFT_BIT = 32  # of a factor: where its shift begins
+SHIFT_BIT = 32  # of a multiplier: where its shift begins
 
 
 def parameter_bytes(call: Call, channels: int = 16) -> int:
@@ -39,11 +39,11 @@ def parameter_bytes(call: Call, channels: int = 16) -> int:
 
 
 def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
-    """The parameters themselves, uint8: rows of factors, or tables. Raises what `lfopt.ops.scaling.contraction` raises."""
+    """The parameters themselves, uint8: rows of multipliers, or tables. Raises what `lfopt.ops.scaling.requantization` raises."""
     how = _arithmetic(call)
     if how is not SUMS:
-        return tuple(np.ascontiguousarray(found).view(np.uint8) for found in _tables(call, how))
-    by, count = contraction(call).by, _channels(call)
+        return tuple(np.ascontiguousarray(entries).view(np.uint8) for entries in _tables(call, how))
+    by, count = requantization(call).by, _channels(call)
     words = np.zeros(-(-count // channels) * channels, np.uint64)
     words[:count] = (by.multiplier | by.shift << SHIFT_BIT).astype(np.uint64)
     rows = words.astype("<u8").view(np.uint8).reshape(-1, channels, 8)[:, :, :FACTOR_BYTES]
@@ -58,8 +58,8 @@ def clamps(entries: np.ndarray, dtype: str) -> bool:
     >>> clamps(np.arange(256, dtype=np.uint8) // 2, "uint8")
     False
     """
-    asked, found = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64), entries.astype(np.int64)
-    return bool((found == asked.clip(found.min(), found.max())).all())
+    asked, stored = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64), entries.astype(np.int64)
+    return bool((stored == asked.clip(stored.min(), stored.max())).all())
 
 
 def _arithmetic(call: Call) -> Arithmetic | None:
@@ -67,19 +67,19 @@ def _arithmetic(call: Call) -> Arithmetic | None:
 
 
 def _channels(call: Call) -> int:
-    """Channels of the result, each with a factor of its own."""
+    """Channels of the result, each with a multiplier of its own."""
     axis = row_of(call).channel_axis
     return call.result[axis] if axis is not None and len(call.shape(1)) > 1 else 1
 
 
 def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
-    """Tables of an operator that has no factors."""
+    """Tables of an operator that has no multipliers."""
     first, results = call.tensors[0], [tensor for tensor in call.result_tensors if tensor.quantization is not None]
     pairs: list[tuple[Tensor | None, Tensor]] = []
     if how is TABLE:
         operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
-        if not clamps(found := table(call), operand.dtype):
-            yield found
+        if not clamps(entries := table(call), operand.dtype):
+            yield entries
     elif how is CHOICE:
         parameters = row_of(call).parameters
         operands = [tensor for i, tensor in enumerate(call.tensors) if i not in parameters]
@@ -87,5 +87,5 @@ def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
     elif how in (EXTREME, MOVE):
         pairs = [(first, result) for result in results]
     for before, after in pairs:
-        if before is not None and (found := recoding(before, after)) is not None:
-            yield found
+        if before is not None and (entries := recoding(before, after)) is not None:
+            yield entries

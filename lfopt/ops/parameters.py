@@ -12,11 +12,11 @@ from lfopt.ops.call import Call
 def einsum_terms(call: Call) -> tuple[list[str], str]:
     """Labels of each operand and of the result."""
     equation = call.attribute("equation", "").replace(" ", "")
-    left, arrow, made = equation.partition("->")
+    left, arrow, labels = equation.partition("->")
     if not arrow:
         dots = "..." if "..." in left else ""
-        made = dots + "".join(sorted(c for c in set(left) - set(",.") if left.count(c) == 1))
-    return left.split(","), made
+        labels = dots + "".join(sorted(c for c in set(left) - set(",.") if left.count(c) == 1))
+    return left.split(","), labels
 
 
 def reduced_axes(call: Call) -> frozenset[int] | None:
@@ -42,7 +42,7 @@ def lrn_reach(call: Call) -> tuple[int, int]:
 
 
 def split_sizes(call: Call) -> tuple[int, ...] | None:
-    """Extents of all outputs along the axis, also of those that nobody asked for; None if their values are not at hand."""
+    """Extents of all outputs along the axis, also of those that are omitted; None if their values are not at hand."""
     axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
     if len(call.results) == count:
         return tuple(shape[axis] for shape in call.results)
@@ -60,12 +60,12 @@ def slice_steps(call: Call) -> list[tuple[int, int]] | None:
     steps = call.ints(4) if call.has(4) else (1,) * len(starts or ())
     if starts is None or axes is None or steps is None:
         return None
-    found = [(0, 1)] * len(shape)
+    per_axis = [(0, 1)] * len(shape)
     for axis, start, step in zip(axes, starts, steps, strict=True):
         extent = shape[axis]
         start += extent if start < 0 else 0
-        found[axis % len(shape)] = min(max(start, 0), extent - 1 if step < 0 else extent), step
-    return found
+        per_axis[axis % len(shape)] = min(max(start, 0), extent - 1 if step < 0 else extent), step
+    return per_axis
 
 
 def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
@@ -74,10 +74,10 @@ def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
     axes = call.ints(3) if call.has(3) else tuple(range(rank))
     if pads is None or axes is None:
         return None
-    found = [(0, 0)] * rank
+    per_axis = [(0, 0)] * rank
     for position, axis in enumerate(axes):
-        found[axis % rank] = pads[position], pads[position + len(axes)]
-    return found
+        per_axis[axis % rank] = pads[position], pads[position + len(axes)]
+    return per_axis
 
 
 def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> list[int]:

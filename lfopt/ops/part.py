@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,9 @@ class Part(NamedTuple):
 
     values: np.ndarray  # exactly box_shape(box)
     box: Box  # which part of the operand it is, in the axes of the operand as the operator sees it
+
+
+Operands = Sequence[Part | None]  # per operand of an operator; None where it is absent
 
 
 def is_empty(box: Box) -> bool:

@@ -49,7 +49,7 @@ STEPS = 60  # of bisection
 SAFE = 1 - 1e-9  # what rounding of floating point may take
 
 
-class Products(NamedTuple):
+class ContractionProducts(NamedTuple):
     """The products of a contraction, or of several that read one map."""
 
     rows: int  # M
@@ -66,18 +66,18 @@ class Products(NamedTuple):
         return self.groups * self.rows * self.inner * self.columns
 
 
-class Use(NamedTuple):
+class MapContraction(NamedTuple):
     """A contraction by weights of its own, and the map that it reads."""
 
     root: str  # the map, or what is laid out in another order to make it
     loaded: int  # compulsory bytes of that map: those of an input of the network
-    products: Products
+    products: ContractionProducts
 
 
-def beyond_compulsory(uses: Iterable[Use], hardware: Hardware, on_chip: int) -> int:
+def beyond_compulsory(uses: Iterable[MapContraction], hardware: Hardware, on_chip: int) -> int:
     """Bytes that any schedule with these contractions moves beyond the compulsory ones, if it computes nothing twice. `on_chip`: S."""
-    found = _by_map(uses)
-    return max((_beyond(found, hardware, on_chip, factor) for factor in FACTORS), default=0) if found else 0
+    contractions = _by_map(uses)
+    return max((_beyond(contractions, hardware, on_chip, factor) for factor in FACTORS), default=0) if contractions else 0
 
 
 def keeps_elements(row: OpSpec) -> bool | None:
@@ -87,11 +87,11 @@ def keeps_elements(row: OpSpec) -> bool | None:
     return None if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW) else False
 
 
-def _beyond(found: list[Products], hardware: Hardware, on_chip: int, factor: float) -> int:
+def _beyond(contractions: list[ContractionProducts], hardware: Hardware, on_chip: int, factor: float) -> int:
     touched = 2 * on_chip * factor  # R
     moved, progress, compulsory, least = floor(touched - 2 * on_chip), 0.0, 0, inf
     parts = dict[tuple[int, ...], float]()
-    for products in found:
+    for products in contractions:
         key = products[1:3] + products[4:6]
         if key not in parts:
             parts[key] = _products_within(products, hardware, touched)
@@ -101,7 +101,7 @@ def _beyond(found: list[Products], hardware: Hardware, on_chip: int, factor: flo
     return max(floor(progress / (1 + 1 / least) * SAFE) * moved - compulsory, 0) if progress else 0
 
 
-def _products_within(products: Products, hardware: Hardware, touched: float) -> float:
+def _products_within(products: ContractionProducts, hardware: Hardware, touched: float) -> float:
     """F with r(F) >= `touched`, the least that bisection finds; infinite where there is none."""
     if products.inner * products.columns * hardware.constant_bits(bias=False) <= 8 * touched:
         return inf
@@ -118,35 +118,35 @@ def _products_within(products: Products, hardware: Hardware, touched: float) -> 
     return high
 
 
-def _touched(products: Products, hardware: Hardware, macs: float, most: float) -> float:
+def _touched(products: ContractionProducts, hardware: Hardware, macs: float, most: float) -> float:
     """A lower bound of r(F), `most` at the most: of every interval of pairs (p, l), its low end for the operand, its high end for the rest."""
     per_pair, per_sum = hardware.element_bytes / products.reads, hardware.accumulator_bytes / products.adds
     weight = hardware.constant_bits(bias=False) / 8
-    made, begun = macs / products.columns, macs / products.inner
-    count = ceil(np.log(1 + most / (per_pair * made)) / np.log(RATIO)) + 1
-    pairs = made * RATIO ** np.arange(count + 1)
+    rows, begun = macs / products.columns, macs / products.inner
+    count = ceil(np.log(1 + most / (per_pair * rows)) / np.log(RATIO)) + 1
+    pairs = rows * RATIO ** np.arange(count + 1)
     sums = np.maximum(np.sqrt(weight / per_sum / pairs[1:]) * macs, begun)
-    least = per_pair * (pairs[:-1] - made) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
+    least = per_pair * (pairs[:-1] - rows) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
     return min(float(least.min()) * SAFE, most)
 
 
-def _by_map(uses: Iterable[Use]) -> list[Products]:
+def _by_map(uses: Iterable[MapContraction]) -> list[ContractionProducts]:
     """Per map that contractions read: those of alike shapes as one, or one of the others; whichever has the most products."""
-    by_map, loaded = dict[str, dict[object, list[Products]]](), dict[str, int]()
+    by_map, loaded = dict[str, dict[object, list[ContractionProducts]]](), dict[str, int]()
     for number, (root, size, products) in enumerate(uses):
         alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, number)
         by_map.setdefault(root, {}).setdefault(alike, []).append(products)
         loaded[root] = size
     best = {root: max(map(_merged, kinds.values()), key=lambda products: products.macs) for root, kinds in by_map.items()}
-    return [found._replace(compulsory=found.compulsory + loaded[root]) for root, found in best.items()]
+    return [kind._replace(compulsory=kind.compulsory + loaded[root]) for root, kind in best.items()]
 
 
-def _merged(same: list[Products]) -> Products:
+def _merged(same: list[ContractionProducts]) -> ContractionProducts:
     columns, compulsory = sum(p.columns for p in same), sum(p.compulsory for p in same)
     return same[0]._replace(columns=columns, compulsory=compulsory)
 
 
-def products_of(call: Call, elements: int, compulsory: int) -> Products | None:
+def products_of(call: Call, elements: int, compulsory: int) -> ContractionProducts | None:
     """Of a contraction by weights; None for others, and where no window lies in the map with all of its taps.
 
     `elements`: of the map that it reads, behind views; `compulsory`: bytes of its constants, and of its result if that is one of the network.
@@ -162,13 +162,13 @@ def products_of(call: Call, elements: int, compulsory: int) -> Products | None:
         if not rows:
             return None
         if row.transposed:
-            return Products(rows, channels, filters * taps, groups, 1, reuse, compulsory)
-        return Products(rows, channels * taps, filters, groups, reuse, 1, compulsory)
+            return ContractionProducts(rows, channels, filters * taps, groups, 1, reuse, compulsory)
+        return ContractionProducts(rows, channels * taps, filters, groups, reuse, 1, compulsory)
     columns = call.result[-1]
     if len(call.shape(1)) != 2 or elements != prod(call.shape(0)) or row.family is not Family.PRODUCT:
         return None
     inner = _inner(call)
-    return Products(elements // inner, inner, columns, 1, 1, 1, compulsory)
+    return ContractionProducts(elements // inner, inner, columns, 1, 1, 1, compulsory)
 
 
 def _inner(call: Call) -> int:

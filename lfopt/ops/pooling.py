@@ -6,7 +6,7 @@ count_include_pad counts is the window within the padded map, as in ONNX Runtime
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -15,10 +15,9 @@ from lfopt.ir import Box, box_shape
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import padded, present, tapped
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part
+from lfopt.ops.part import Operands, Part
 from lfopt.ops.windows import Window, windows
 
-Operands = Sequence[Part | None]
 Fold = Callable[..., np.ndarray]
 
 

@@ -25,7 +25,7 @@ FLOATS = ("bool", "float16", "bfloat16", "float32", "float64")  # types of what 
 ORDER = ("queries", "keys", "values", "scores", "result")  # of operands; maps come before constants
 
 
-class Found(NamedTuple):
+class RecognisedAttention(NamedTuple):
     """One attention of a network."""
 
     members: tuple[int, ...]  # its operators
@@ -34,39 +34,39 @@ class Found(NamedTuple):
     weights: tuple[Weight, ...]
 
 
-def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[Found, ...]:
+def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[RecognisedAttention, ...]:
     """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each lies in one of them.
 
-    Left alone is what somebody reads the scores of, what is quantised, and a softmax that is no operand of a product.
+    Left alone is what has its scores read elsewhere, what is quantised, and a softmax that is no operand of a product.
     """
     taken, views = set[int](), _views(flow)
-    found: list[Found] = []
+    recognised: list[RecognisedAttention] = []
     for op, row in enumerate(flow.specs):
         if row.kind == "Softmax" and (core := _core(flow, op)) is not None and _together(flow, core.members, owner):
             members = _widened(flow, core, owner)
             if taken.isdisjoint(members) and len(members) <= MOST_PARTS and _plain(flow, members):
                 taken |= members
-                found.append(_found(flow, core, members, views))
-    return tuple(found)
+                recognised.append(_recognised(flow, core, members, views))
+    return tuple(recognised)
 
 
 class Attentions:
     """The attentions of a network, as steps name them: by the names of all their parts, before those of what follows in flight."""
 
     def __init__(self, flow: Dataflow) -> None:
-        self.flow, self.found = flow, attentions(flow)
-        self.by_head = {one.call.operator.name: one for one in self.found}
+        self.flow, self.recognised = flow, attentions(flow)
+        self.by_head = {one.call.operator.name: one for one in self.recognised}
 
     @cached_property
     def masks(self) -> frozenset[str]:
-        """Constants that say which keys they see, and that nobody else reads: no attention has to load them."""
-        named = {form.mask for one in self.found if (form := one.call.attention) is not None and form.mask}
-        kept = {name for one in self.found for name in one.call.operator.inputs}
-        inside = {i for one in self.found for i in one.members}
+        """Constants that say which keys they see, and that nothing else reads: no attention has to load them."""
+        named = {form.mask for one in self.recognised if (form := one.call.attention) is not None and form.mask}
+        kept = {name for one in self.recognised for name in one.call.operator.inputs}
+        inside = {i for one in self.recognised for i in one.members}
         kept |= {w.name for i, weights in enumerate(self.flow.weights) if i not in inside for w in weights}
         return frozenset(named - kept)
 
-    def named(self, step: Compute) -> tuple[Found | None, tuple[str, ...]]:
+    def named(self, step: Compute) -> tuple[RecognisedAttention | None, tuple[str, ...]]:
         """The attention that a step computes, if it does; and what follows in flight."""
         one = self.by_head.get(step.operator)
         names = () if one is None else tuple(part.operator.name for part in one.call.parts[1:])
@@ -91,8 +91,8 @@ def _together(flow: Dataflow, members: set[int], owner: Mapping[str, int] | None
 
 def _plain(flow: Dataflow, members: set[int]) -> bool:
     """Whether all that its parts make are floats, or tests of them, and not quantised."""
-    made = [tensor for i in members for tensor in flow.calls[i].result_tensors]
-    return all(tensor.quantization is None and tensor.dtype in FLOATS for tensor in made)
+    tensors = [tensor for i in members for tensor in flow.calls[i].result_tensors]
+    return all(tensor.quantization is None and tensor.dtype in FLOATS for tensor in tensors)
 
 
 # -- the products and what is between them -----------------------------------------------------------------------------------------------------
@@ -117,18 +117,18 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
     call = flow.calls[softmax]
     if call.attribute("axis", -1) % len(call.result) != len(call.result) - 1:
         return None
-    (made,) = flow.results[softmax]
-    reader = _only_reader(flow, made)
+    (reached,) = flow.results[softmax]
+    reader = _only_reader(flow, reached)
     rounding = () if reader is None or flow.specs[reader].kind != "Cast" else (reader,)
-    guard = _guard(flow, flow.results[rounding[0]][0] if rounding else made)
-    (made,) = flow.results[(softmax, *rounding, *guard)[-1]]
-    mixing = _only_reader(flow, made)
+    guard = _guard(flow, flow.results[rounding[0]][0] if rounding else reached)
+    (reached,) = flow.results[(softmax, *rounding, *guard)[-1]]
+    mixing = _only_reader(flow, reached)
     if mixing is None or flow.specs[mixing].kind != "MatMul" or len(call.result) < 2:
         return None
     given = [o.input for o in flow.operands[mixing]]
     keys = call.result[-1]
     alike = flow.calls[mixing].shape(0)[-2:] == call.result[-2:] and len(flow.calls[mixing].shape(1)) > 1
-    if given != [0, 1] or flow.operands[mixing][0].map != made or not alike or keys < 2:
+    if given != [0, 1] or flow.operands[mixing][0].map != reached or not alike or keys < 2:
         return None
     before: list[int] = []
     op, wanted = softmax, call.result
@@ -143,10 +143,10 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
             product = flow.specs[maker].kind == "MatMul" and [o.input for o in flow.operands[maker]] == [0, 1]
             if product and min(len(flow.calls[maker].shape(i)) for i in (0, 1)) > 1:
                 return _Core((maker, mixing), softmax, tuple(before), guard, rounding) if _hides_rows(flow, guard, before) else None
-            made = flow.calls[maker].result
-            if flow.specs[maker].elementwise and prod(made) == prod(wanted):  # by way of a view, as of the windows of a batch (Swin)
+            reached = flow.calls[maker].result
+            if flow.specs[maker].elementwise and prod(reached) == prod(wanted):  # by way of a view, as of the windows of a batch (Swin)
                 before.append(maker)
-                op, wanted = maker, made
+                op, wanted = maker, reached
                 break
         else:
             return None
@@ -185,7 +185,7 @@ def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bo
         return True
     mask = flow.calls[guard[0]].operator.inputs[0]
     kinds = [(flow.specs[op].kind, mask in flow.calls[op].operator.inputs) for op in before]
-    sums = list(takewhile(lambda found: found[0] in ("Add", "Cast"), kinds))
+    sums = list(takewhile(lambda pair: pair[0] in ("Add", "Cast"), kinds))
     return ("Add", True) in sums
 
 
@@ -229,7 +229,7 @@ def _scales(flow: Dataflow, op: int) -> bool:
 # -- as one operator ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> Found:
+def _recognised(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> RecognisedAttention:
     members = tuple(sorted(chosen))
     parts = tuple(flow.calls[i] for i in members)
     window, mask = _window(flow, core)
@@ -251,21 +251,21 @@ def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, st
         core=tuple(flow.calls[i] for i in sorted(core.members)),
     )
     result = flow.calls[members[-1]].operator.outputs[0]
-    found = form.regions(result, whole(flow.graph.shape(result)))
-    uses = sorted(found, key=lambda use: (use[0] in flow.graph.constants, ORDER.index(use[1])))
+    regions = form.regions(result, whole(flow.graph.shape(result)))
+    uses = sorted(regions, key=lambda use: (use[0] in flow.graph.constants, ORDER.index(use[1])))
     form = replace(form, uses=tuple(uses))
     operator = Operator(parts[0].operator.name, KIND, tuple(name for name, _ in uses), (result,), origin=parts[0].operator.origin)
     call = replace(Call.of(flow.graph, operator), attention=form)
     reads = row_reads(call)
     operands = tuple(MapRead(flow.map_index[name], reads[k], k) for k, (name, _) in enumerate(uses) if name in flow.map_index)
     weights = {w.name: w for i in members for w in flow.weights[i] if w.name != mask}
-    return Found(members, call, operands, tuple(weights.values()))
+    return RecognisedAttention(members, call, operands, tuple(weights.values()))
 
 
 def _views(flow: Dataflow) -> dict[str, str]:
     """Per view of a network: its operand."""
-    made = {name for operator in flow.operators for name in operator.outputs}
-    return {name: op.inputs[0] for op in flow.graph.operators for name in op.outputs if name and name not in made}
+    produced = {name for operator in flow.operators for name in operator.outputs}
+    return {name: op.inputs[0] for op in flow.graph.operators for name in op.outputs if name and name not in produced}
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Source: the ONNX operators of the same names. Sums are taken in float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
@@ -17,9 +17,8 @@ from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present, wide
 from lfopt.ops.footprint import folded_axis, needs
 from lfopt.ops.parameters import lrn_reach, reduced_axes
-from lfopt.ops.part import Part, take
+from lfopt.ops.part import Operands, take
 
-Operands = Sequence[Part | None]
 Axes = tuple[int, ...]
 
 
@@ -106,8 +105,8 @@ def folded(call: Call, x: np.ndarray) -> np.ndarray:
     row, axes = REDUCTIONS[call.operator.kind], _axes(call)
     x = row.before(call, x)
     exact = row.fold is np.add and x.dtype.kind == "f"
-    found = row.fold.reduce(x, axis=axes, keepdims=True, dtype=np.float64 if exact else x.dtype)
-    return found if call.attribute("keepdims", 1) else found.squeeze(axes)
+    reduced = row.fold.reduce(x, axis=axes, keepdims=True, dtype=np.float64 if exact else x.dtype)
+    return reduced if call.attribute("keepdims", 1) else reduced.squeeze(axes)
 
 
 def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -120,8 +119,8 @@ def partial_reduction(call: Call, operands: Operands, out: Box) -> np.ndarray:
     data, axis = present(operands, 0), folded_axis(call, 0)
     assert axis is not None, f"{call.operator.name}: it folds no rows"
     x = wide(take(data, cut(needs(call, 0, out), axis, data.box[axis])))
-    found = folded(call, x)
-    return found.astype(x.dtype) if x.dtype.kind == "f" else found
+    reduced = folded(call, x)
+    return reduced.astype(x.dtype) if x.dtype.kind == "f" else reduced
 
 
 def finished_reduction(call: Call, folded: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
@@ -134,8 +133,8 @@ def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.nda
     x, axes = _data(call, operands, out), _axes(call)
     top = x.max(axis=axes, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
-    found = np.log(np.exp(x - top).sum(axis=axes, keepdims=True, dtype=np.float64)) + top
-    return found if call.attribute("keepdims", 1) else found.squeeze(axes)
+    logs = np.log(np.exp(x - top).sum(axis=axes, keepdims=True, dtype=np.float64)) + top
+    return logs if call.attribute("keepdims", 1) else logs.squeeze(axes)
 
 
 def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -143,9 +142,9 @@ def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.n
     values = _data(call, operands, out)
     axis = call.attribute("axis", 0) % values.ndim
     last = bool(call.attribute("select_last_index", 0))
-    found = (np.argmax if call.operator.kind == "ArgMax" else np.argmin)(np.flip(values, axis) if last else values, axis)
-    found = values.shape[axis] - 1 - found if last else found
-    return np.expand_dims(found, axis) if call.attribute("keepdims", 1) else found
+    indices = (np.argmax if call.operator.kind == "ArgMax" else np.argmin)(np.flip(values, axis) if last else values, axis)
+    indices = values.shape[axis] - 1 - indices if last else indices
+    return np.expand_dims(indices, axis) if call.attribute("keepdims", 1) else indices
 
 
 # -- along one axis ------------------------------------------------------------------------------------------------------------------------

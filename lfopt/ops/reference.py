@@ -34,12 +34,12 @@ def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: boo
     for operator in graph.operators:
         call = Call.of(graph, operator)
         operands = [_operand(graph, values, name) if name else None for name in operator.inputs]
-        made = [name for name in operator.outputs if name]
+        names = [name for name in operator.outputs if name]
         boxes = tuple(whole(shape) for shape in call.results)
         results = compute(call, operands, boxes, graph.opset)
-        values.update(zip(made, adjust(call, operands, results) if adjust else results, strict=True))
+        values.update(zip(names, adjust(call, operands, results) if adjust else results, strict=True))
         left.subtract(operator.inputs)
-        for name in {*operator.inputs, *made} if not everything else ():
+        for name in {*operator.inputs, *names} if not everything else ():
             if left[name] == 0:
                 values.pop(name, None)
     if everything:
@@ -48,17 +48,17 @@ def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: boo
 
 
 def _operand(graph: Graph, values: Mapping[str, np.ndarray], name: str) -> Part:
-    found = values.get(name) if name not in graph.constants else graph.constants[name]
-    if found is None:
+    data = values.get(name) if name not in graph.constants else graph.constants[name]
+    if data is None:
         shape = list(graph.shape(name))
         raise MissingValues(f"constant {name!r} of shape {shape}: its values are absent from the model; give a model with weights")
-    return Part(found, whole(graph.shape(name)))
+    return Part(data, whole(graph.shape(name)))
 
 
-def _check(tensor: Tensor, found: np.ndarray | None) -> None:
+def _check(tensor: Tensor, data: np.ndarray | None) -> None:
     accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}"
-    if found is None:
+    if data is None:
         raise InvalidConfig(f"input {tensor.name!r}: absent; {accepted}")
-    dtype = "string" if found.dtype.kind in "OSUT" else found.dtype.name
-    if found.shape != tensor.shape or dtype != tensor.dtype:
-        raise InvalidConfig(f"input {tensor.name!r}: found {dtype} {list(found.shape)}; {accepted}")
+    dtype = "string" if data.dtype.kind in "OSUT" else data.dtype.name
+    if data.shape != tensor.shape or dtype != tensor.dtype:
+        raise InvalidConfig(f"input {tensor.name!r}: found {dtype} {list(data.shape)}; {accepted}")

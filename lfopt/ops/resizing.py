@@ -14,7 +14,7 @@ import numpy as np
 from lfopt.ir import Attribute, Box, InvalidModel, Span
 from lfopt.ops import interpolation
 from lfopt.ops.call import Call
-from lfopt.ops.interpolation import COORDINATES, MODES, ROUNDING, Axis, Taps
+from lfopt.ops.interpolation import COORDINATES, MODES, ROUNDING, AxisTaps, ResizedAxis
 from lfopt.ops.part import Part, take
 from lfopt.ops.rows import RowReads, same_row
 
@@ -66,8 +66,8 @@ def tap_span(call: Call, axis: int, span: Span) -> Span:
 
 def row_reads(call: Call, axis: int) -> RowReads:
     """Rows that every output row reads, along the row axis; for calls whose values are `known`."""
-    found = _axis(call, axis)
-    return same_row(call.shape(0)[axis]) if found is None else interpolation.reads(found)
+    resized = _axis(call, axis)
+    return same_row(call.shape(0)[axis]) if resized is None else interpolation.reads(resized)
 
 
 def known(call: Call) -> bool:
@@ -76,10 +76,10 @@ def known(call: Call) -> bool:
     return all(call.values[i] is not None for i, decides in needed.items() if decides and call.has(i))
 
 
-def axis_taps(call: Call, axis: int) -> Taps | None:
+def axis_taps(call: Call, axis: int) -> AxisTaps | None:
     """Taps of one axis; None if the axis stays as it is. Raises InvalidModel, naming the node, if an attribute or the region is not legal."""
-    found = _axis(call, axis)
-    return None if found is None else interpolation.taps(found)
+    resized = _axis(call, axis)
+    return None if resized is None else interpolation.taps(resized)
 
 
 def check(call: Call) -> None:
@@ -89,7 +89,7 @@ def check(call: Call) -> None:
             _axis(call, axis)
 
 
-def _axis(call: Call, axis: int) -> Axis | None:
+def _axis(call: Call, axis: int) -> ResizedAxis | None:
     """What decides the taps of one axis; None if it stays as it is."""
     size, size_out = call.shape(0)[axis], call.result[axis]
     coordinates = _one_of(call, "coordinate_transformation_mode", "half_pixel", COORDINATES)
@@ -102,7 +102,7 @@ def _axis(call: Call, axis: int) -> Axis | None:
     region = _region(call, [*ratios].index(axis), len(ratios)) if _crops(call) else (Fraction(0), Fraction(1))
     if scale == 1 and size == size_out and region == (0, 1):
         return None
-    return Axis(
+    return ResizedAxis(
         size,
         size_out,
         scale,
@@ -121,10 +121,10 @@ def extents(attributes: Mapping[str, Attribute], shape: tuple[int, ...], scales:
 
     One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX Runtime round the products first.
     """
-    made, kept = list(shape), scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    shape_out, kept = list(shape), scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
     for axis, ratio in _ratios(attributes, shape, scales, sizes).items():
-        made[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
-    return tuple(made)
+        shape_out[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
+    return tuple(shape_out)
 
 
 def _ratios(
@@ -136,10 +136,10 @@ def _ratios(
     if scales is not None:
         return {axis: Fraction(float(scale)) for axis, scale in zip(axes, scales.reshape(-1), strict=True)}
     assert sizes is not None
-    found = {axis: Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)}
+    ratios = {axis: Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)}
     if (policy := attributes.get("keep_aspect_ratio_policy", "stretch")) == "stretch":
-        return found
-    return dict.fromkeys(axes, (min if policy == "not_larger" else max)(found.values()))
+        return ratios
+    return dict.fromkeys(axes, (min if policy == "not_larger" else max)(ratios.values()))
 
 
 def _ratios_of(call: Call) -> dict[int, Fraction]:
@@ -167,7 +167,7 @@ def _policy(call: Call) -> str:
 
 
 def _one_of(call: Call, attribute: str, default: str, accepted: Collection[str]) -> str:
-    found = call.attribute(attribute, default)
-    if found not in accepted:
-        raise InvalidModel(f"node {call.operator.name!r} (Resize): {attribute} {found!r}; accepted: {', '.join(accepted)}")
-    return found
+    value = call.attribute(attribute, default)
+    if value not in accepted:
+        raise InvalidModel(f"node {call.operator.name!r} (Resize): {attribute} {value!r}; accepted: {', '.join(accepted)}")
+    return value

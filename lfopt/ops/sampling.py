@@ -5,7 +5,6 @@ Source: the ONNX operators of the same names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +12,7 @@ import numpy as np
 from lfopt.ir import Box, UnsupportedModel, slices
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present
-from lfopt.ops.part import Part
-
-Operands = Sequence[Part | None]
+from lfopt.ops.part import Operands
 
 
 class Deformed(NamedTuple):
@@ -57,10 +54,10 @@ def deform_conv(call: Call, operands: Operands, out: Box, result: int) -> np.nda
         mask = present(operands, 4).values[:, :, slice(*high), slice(*wide)]
         taps = taps * mask.reshape(n, offset_groups, 1, kh, kw, oh, ow)
     taps = taps.reshape(n, groups, per_group * kh * kw, oh * ow)
-    made = (weights.reshape(groups, m // groups, -1) @ taps).reshape(n, m, oh, ow)
+    sums = (weights.reshape(groups, m // groups, -1) @ taps).reshape(n, m, oh, ow)
     if has(operands, 3):
-        made = made + present(operands, 3).values.reshape(-1, 1, 1)
-    return made[slices(out[:2])]
+        sums = sums + present(operands, 3).values.reshape(-1, 1, 1)
+    return sums[slices(out[:2])]
 
 
 def _between(maps: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -84,7 +81,7 @@ def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
     x, regions = (present(operands, i).values.astype(np.float64) for i in (0, 1))
     images, (_, c, high, wide) = present(operands, 2).values, call.result
     corner = 0.5 if half_pixel(call) else 0.0
-    made = np.zeros(call.result)
+    pooled = np.zeros(call.result)
     for k in range(*out[0]):
         region, image = regions[k], images[k]
         left, top, right, bottom = region * call.attribute("spatial_scale", 1.0) - corner
@@ -100,8 +97,8 @@ def roi_align(call: Call, operands: Operands, out: Box, result: int) -> np.ndarr
         there = rows.inside[:, None] & columns.inside
         average = call.attribute("mode", "avg") == "avg"
         samples = np.where(there, sum(parts) if average else np.max(parts, axis=0), 0).reshape(c, high, -1, wide, columns.first.size // wide)
-        made[k] = samples.mean(axis=(2, 4)) if average else samples.max(axis=(2, 4))
-    return made[slices(out)]
+        pooled[k] = samples.mean(axis=(2, 4)) if average else samples.max(axis=(2, 4))
+    return pooled[slices(out)]
 
 
 def half_pixel(call: Call) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from lfopt.ir import Box, MissingValues, Quantization, Tensor, UnsupportedModel, whole
 from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.elementwise import elementwise
-from lfopt.ops.fixed_point import SUM_MAX, Factors, Terms, dequantized, factors, quantized, reach, terms
+from lfopt.ops.fixed_point import SUM_MAX, Multipliers, SumMultipliers, dequantized, multipliers, quantized, reach, terms
 from lfopt.ops.part import Part
 from lfopt.ops.stored import in_floats, minus_zero, quantization, scale_of, scales, zero_of
 from lfopt.ops.table import row_of
@@ -26,10 +26,10 @@ EXACT_IN_FLOAT32 = 1 << 24  # sums of integers below this are exact in float32, 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contraction:
+class Requantization:
     """What a contraction scales its sums by; the parameters of its channels on the accelerator are `by` and the bias in units of the sums."""
 
-    by: Factors  # (channels,) or (): from sums to the result
+    by: Multipliers  # (channels,) or (): from sums to the result
     zero_point: int  # of the result
     unit: np.ndarray  # (channels,) or (), float64: the real number that a sum of 1 stands for
     largest: int  # no sum, partial or finished, is larger in magnitude
@@ -37,7 +37,7 @@ class Contraction:
 
 
 @once_per_call
-def contraction(call: Call) -> Contraction:
+def requantization(call: Call) -> Requantization:
     """The constants of a contraction whose arithmetic is SUMS.
 
     Raises UnsupportedModel if a sum could leave int32, MissingValues if weights have no values.
@@ -61,13 +61,13 @@ def contraction(call: Call) -> Contraction:
             f"node {call.operator.name!r} ({call.operator.kind}): a sum may reach {largest}; accumulators are int32, up to {SUM_MAX}"
         )
     exact = "float32" if np.max(products) < EXACT_IN_FLOAT32 else "float64"
-    return Contraction(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
+    return Requantization(named_factors(call, unit / by.scale[0]), by.zero_point[0], unit, largest, exact)
 
 
-def named_factors(call: Call, real: np.ndarray) -> Factors:
-    """Fixed-point factors; an error names the operator."""
+def named_factors(call: Call, real: np.ndarray) -> Multipliers:
+    """Fixed-point multipliers; an error names the operator."""
     try:
-        return factors(real)
+        return multipliers(real)
     except UnsupportedModel as error:
         raise UnsupportedModel(f"node {call.operator.name!r} ({call.operator.kind}): {error}") from None
 
@@ -105,7 +105,7 @@ def largest_products(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
 
 def bias(call: Call) -> np.ndarray:
     """int64 bias of a contraction in units of its sums, shaped to broadcast against its result; 0 if there is none."""
-    return _whole_bias(call, contraction(call).unit)
+    return _whole_bias(call, requantization(call).unit)
 
 
 def _whole_bias(call: Call, unit: np.ndarray) -> np.ndarray:
@@ -125,14 +125,14 @@ def bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> 
     axis, _ = channel_axes(call)
     unit = unit[slice(*out[axis])] if unit.ndim else unit
     if tensor.quantization is None:
-        found = part.values.astype(np.float64) * beta / unit
+        in_units = part.values.astype(np.float64) * beta / unit
     else:
         scale, stored = scales(tensor.quantization, part), minus_zero(part, tensor.quantization)
         same = bool(np.allclose(scale * beta / unit, 1, rtol=1e-6, atol=0))
-        found = stored if same else stored * (scale * beta / unit)
-    if found.dtype.kind == "f":
-        found = np.rint(np.clip(np.nan_to_num(found), -(2.0**62), 2.0**62)).astype(np.int64)
-    return found if call.operator.kind == "Gemm" else found.reshape(-1, *(1,) * (len(out) - 2))
+        in_units = stored if same else stored * (scale * beta / unit)
+    if in_units.dtype.kind == "f":
+        in_units = np.rint(np.clip(np.nan_to_num(in_units), -(2.0**62), 2.0**62)).astype(np.int64)
+    return in_units if call.operator.kind == "Gemm" else in_units.reshape(-1, *(1,) * (len(out) - 2))
 
 
 # -- bytes to bytes ------------------------------------------------------------------------------------------------------------------------
@@ -146,16 +146,16 @@ def table(call: Call) -> np.ndarray:
     if call.operator.kind == "QuantizeLinear":
         return _recoding(tensor.dtype, quantization(tensor), result.dtype, quantization(result))
     real = dequantized(np.arange(256, dtype=np.uint8).view(tensor.dtype), quantization(tensor), "float64")
-    operands = [None if found is None else Part(real, ((0, 256),)) for found in call.tensors]
-    for i, (found, constant, value) in enumerate(zip(call.tensors, call.constant, call.values, strict=True)):
-        if found is not None and constant and value is not None:
-            by = found.quantization
+    operands = [None if operand is None else Part(real, ((0, 256),)) for operand in call.tensors]
+    for i, (operand, constant, value) in enumerate(zip(call.tensors, call.constant, call.values, strict=True)):
+        if operand is not None and constant and value is not None:
+            by = operand.quantization
             operands[i] = Part(np.reshape(value if by is None else dequantized(value, by, "float64"), (1,)), ((0, 1),))
     shapes = tuple(None if part is None else part.values.shape for part in operands)
     twin = replace(in_floats(call), shapes=shapes, results=((256,),))
     with np.errstate(all="ignore"):
-        made = elementwise(twin, operands, ((0, 256),), 0)
-    return quantized(made.astype(np.float64), quantization(result), result.dtype)
+        real_results = elementwise(twin, operands, ((0, 256),), 0)
+    return quantized(real_results.astype(np.float64), quantization(result), result.dtype)
 
 
 @lru_cache(maxsize=1024)
@@ -182,8 +182,8 @@ def padding(call: Call) -> np.ndarray:
 
 
 @once_per_call
-def sum_terms(call: Call) -> Terms:
-    """Factors of the operands of an operator whose arithmetic is TERMS."""
+def sum_terms(call: Call) -> SumMultipliers:
+    """Multipliers of the operands of an operator whose arithmetic is TERMS."""
     result, kind = call.result_tensors[0], call.operator.kind
     tensors = [tensor for tensor in call.tensors if tensor is not None]
     signs = [-1.0 if kind == "Sub" and i else 1.0 / len(tensors) if kind == "Mean" else 1.0 for i in range(len(tensors))]
@@ -195,7 +195,7 @@ def sum_terms(call: Call) -> Terms:
 
 
 @once_per_call
-def product_factors(call: Call) -> Factors:
+def product_factors(call: Call) -> Multipliers:
     """The factor of an operator whose arithmetic is PRODUCT."""
     first, second = call.tensors[:2]
     assert first is not None
@@ -204,16 +204,16 @@ def product_factors(call: Call) -> Factors:
 
 
 class Slopes(NamedTuple):
-    """Factors of PRelu."""
+    """Multipliers of PRelu."""
 
-    positive: Factors  # ()
-    negative: Factors  # shaped as the slopes
+    positive: Multipliers  # ()
+    negative: Multipliers  # shaped as the slopes
     sign: np.ndarray  # of the slopes
 
 
 @once_per_call
 def slopes(call: Call) -> Slopes:
-    """The factors of an operator whose arithmetic is SLOPES."""
+    """The multipliers of an operator whose arithmetic is SLOPES."""
     x, slope, value = call.tensors[0], call.tensors[1], call.values[1]
     assert x is not None
     assert slope is not None
@@ -223,7 +223,7 @@ def slopes(call: Call) -> Slopes:
     return Slopes(named_factors(call, np.array(ratio)), named_factors(call, np.abs(real) * ratio), np.where(real < 0, -1, 1))
 
 
-def mean_factors(call: Call, count: np.ndarray) -> Factors:
+def mean_factors(call: Call, count: np.ndarray) -> Multipliers:
     """What an operator whose arithmetic is MEAN scales sums of so many elements by; shaped as the counts, or one for all.
 
     Raises UnsupportedModel where such a sum could leave int32.

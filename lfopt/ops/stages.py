@@ -1,6 +1,6 @@
 """A flight on quantised maps as stages: an operator, and behind it one table for everything that is a function of the byte it makes.
 
-Composing is exact: a byte has 256 values, each of which goes through the operators one by one, rounded as it is alone. A convolution, its Sigmoid
+Composing is exact: a byte has 256 values, each of which goes through the operators one at a time, rounded as it is alone. A convolution, its Sigmoid
 and the product of both are a convolution and one table. An operator that reads another map begins the next stage.
 
     conv > sigmoid > mul > mul by a gate > tanh        conv, table | mul, table
@@ -28,7 +28,7 @@ MOVED = (TABLE, EXTREME, MOVE)  # their own table is the first that a byte of th
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TableStage:
     """An operator, and those behind it whose results are functions of the byte that it makes. `table` is what that byte goes through."""
 
     call: Call  # the operator, nothing in flight
@@ -37,7 +37,7 @@ class Stage:
     holder: str = ""  # whose parameter the table is: the first operator that does more than clamp; "": there is none
 
     @property
-    def made(self) -> str:
+    def result(self) -> str:
         """The result of the last operator."""
         return (self.behind or (self.call,))[-1].result_tensors[0].name
 
@@ -57,7 +57,7 @@ class Stage:
             yield self.holder, TABLE_BYTES
 
     def parameter_blocks(self, channels: int) -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
-        """The same, themselves. Raises what `lfopt.ops.scaling.contraction` raises."""
+        """The same, themselves. Raises what `lfopt.ops.scaling.requantization` raises."""
         for name, _ in self.parameter_bytes(channels):
             if name == self.holder and self.table is not None:
                 yield name, (np.ascontiguousarray(self.table).view(np.uint8),)
@@ -66,7 +66,7 @@ class Stage:
 
 
 @once_per_call
-def stages(call: Call) -> tuple[Stage, ...]:
+def stages(call: Call) -> tuple[TableStage, ...]:
     """The stages of an operator and what follows it in flight, in order. Each but the first reads what the one before it made."""
     groups: list[list[Call]] = []
     for part in (replace(call, then=()) if call.then else call, *call.then):
@@ -79,8 +79,8 @@ def stages(call: Call) -> tuple[Stage, ...]:
 
 def one_by_one(call: Call) -> bool:
     """Whether one value is in flight at a time: each stage reads, of what is made in flight, what the stage before it made, and nothing older."""
-    found, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
-    return all(flying.isdisjoint({*after.call.operator.inputs} - {before.made}) for before, after in pairwise(found))
+    sequence, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
+    return all(flying.isdisjoint({*after.call.operator.inputs} - {before.result}) for before, after in pairwise(sequence))
 
 
 def parameter_sizes(call: Call, channels: int) -> list[tuple[str, int]]:
@@ -95,7 +95,7 @@ def table_count(call: Call) -> int:
 
 
 def parameters(call: Call, channels: int) -> dict[str, tuple[np.ndarray, ...]]:
-    """The same, themselves, by operator: rows of factors, or tables."""
+    """The same, themselves, by operator: rows of multipliers, or tables."""
     return {name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks}
 
 
@@ -137,13 +137,13 @@ def flown(calls: Mapping[str, Call], name: str, then: Sequence[str]) -> Call:
     return replace(calls[name], then=tuple(calls[other] for other in then)) if then else calls[name]
 
 
-def stage_steps(step: Compute, found: Sequence[Stage]) -> Iterator[Compute]:
+def stage_steps(step: Compute, sequence: Sequence[TableStage]) -> Iterator[Compute]:
     """A step as one for each stage, what its table holds in flight. All put their result where the step does; sums are those of the first."""
-    names = [tuple(part.operator.name for part in stage.parts) for stage in found]
+    names = [tuple(part.operator.name for part in stage.parts) for stage in sequence]
     yield replace(step, operator=names[0][0], then=names[0][1:])
     for first, *behind in names[1:] if step.last else ():
-        moves = tuple(move[: len(step.boxes[0])] for move in step.moves)
-        yield Compute(first, step.boxes, step.places, then=tuple(behind), moves=moves)
+        strides = tuple(move[: len(step.boxes[0])] for move in step.strides)
+        yield Compute(first, step.boxes, step.places, then=tuple(behind), strides=strides)
 
 
 # -- one stage -----------------------------------------------------------------------------------------------------------------------------
@@ -154,43 +154,43 @@ def _composes(stage: Sequence[Call], part: Call) -> bool:
     first = stage[0].result_tensors[0]
     if not in_bytes(first) or not in_bytes(part.result_tensors[0]) or arithmetic(stage[0]) is CHOICE:
         return False
-    made = {member.result_tensors[0].name for member in stage}
+    produced = {member.result_tensors[0].name for member in stage}
     maps = [name for name, constant in zip(part.operator.inputs, part.constant, strict=True) if name and not constant]
     how = arithmetic(part)
     chooses = how is CHOICE and part.operator.kind in ("Max", "Min")
     alike = how is TABLE or ((how in (PRODUCT, TERMS) or chooses) and not any(part.constant))
-    return alike and made.issuperset(maps)
+    return alike and produced.issuperset(maps)
 
 
-def _stage(call: Call, behind: tuple[Call, ...]) -> Stage:
+def _stage(call: Call, behind: tuple[Call, ...]) -> TableStage:
     if not in_bytes(call.result_tensors[0]):
-        return Stage(call, behind)
+        return TableStage(call, behind)
     how, source = arithmetic(call), call.result_tensors[0].dtype  # what the operator does, and the type of the byte that its table takes
     own = None
     if how in MOVED:
         operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
         if len(call.results) > 1:
-            return Stage(call)
+            return TableStage(call)
         source, own = operand.dtype, table(call) if how is TABLE else recoding(operand, call.result_tensors[0])
     entries = _composed(call, own, behind) if behind else own
     if entries is None:
-        return Stage(call)
+        return TableStage(call)
     more = [call] * (how in MOVED and parameter_bytes(call) > 0)  # than clamp
     more += [part for part in behind if arithmetic(part) is not TABLE or parameter_bytes(part)]
     assert more or clamps(entries, source)
-    return Stage(call, behind, entries, more[0].operator.name if more else "")
+    return TableStage(call, behind, entries, more[0].operator.name if more else "")
 
 
 def _composed(call: Call, own: np.ndarray | None, behind: tuple[Call, ...]) -> np.ndarray:
     """256 results of the last operator, by the byte that the first makes, before its own table."""
     tensor, box = call.result_tensors[0], ((0, BYTES),)
-    made = {tensor.name: np.arange(BYTES, dtype=np.uint8).view(tensor.dtype) if own is None else own}
+    produced = {tensor.name: np.arange(BYTES, dtype=np.uint8).view(tensor.dtype) if own is None else own}
     for part in behind:
-        operands = [Part(made[name], box) if name in made else None for name in part.operator.inputs]
+        operands = [Part(produced[name], box) if name in produced else None for name in part.operator.inputs]
         if arithmetic(part) is TABLE:
-            found = table(part)[next(operand.values for operand in operands if operand is not None).view(np.uint8)]
+            entries = table(part)[next(operand.values for operand in operands if operand is not None).view(np.uint8)]
         else:
             alike = replace(part, shapes=tuple((BYTES,) for _ in operands), results=((BYTES,),))
-            (found,) = integer.compute(alike, operands, (box,), 0)
-        made[part.result_tensors[0].name] = found
-    return made[behind[-1].result_tensors[0].name]
+            (entries,) = integer.compute(alike, operands, (box,), 0)
+        produced[part.result_tensors[0].name] = entries
+    return produced[behind[-1].result_tensors[0].name]

@@ -11,9 +11,7 @@ from lfopt.ir import Box, Quantization, Tensor
 from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.contraction import present
 from lfopt.ops.fixed_point import dequantized
-from lfopt.ops.part import Part, take
-
-Operands = Sequence[Part | None]
+from lfopt.ops.part import Operands, Part, take
 
 
 def quantization(tensor: Tensor) -> Quantization:

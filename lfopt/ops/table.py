@@ -88,9 +88,9 @@ def _inputs(*indices: int) -> frozenset[int]:
     return frozenset(indices)
 
 
-def _unary(kinds: str, flops: n.Count = ONE, found: Range | None = None, parameters: frozenset[int] = frozenset()) -> OpSpec:
+def _unary(kinds: str, flops: n.Count = ONE, bounds: Range | None = None, parameters: frozenset[int] = frozenset()) -> OpSpec:
     """One operand that elements are functions of."""
-    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=UNARY, flops=flops, integers=TABLED, range=found, parameters=parameters)
+    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=UNARY, flops=flops, integers=TABLED, range=bounds, parameters=parameters)
 
 
 def _binary(kinds: str, flops: n.Count = ONE, integers: Arithmetic = FLOAT) -> OpSpec:
@@ -104,19 +104,19 @@ _ROWS = (  # several operators in one row differ in their values alone
         "Abs Asinh Atanh BitwiseNot Ceil Celu Elu Floor IsInf IsNaN LeakyRelu "
         "Log Neg Not Reciprocal Relu Round Selu Sinh Sqrt Tan ThresholdedRelu",
     ),
-    _unary("Acos", found=Range(0, 3.15)),
-    _unary("Acosh", found=Range(0)),
-    _unary("Asin Atan", found=Range(-1.58, 1.58, zero_at_zero=True)),
-    _unary("Cos Sin", found=Range(-1, 1)),
-    _unary("Cosh", found=Range(1)),
-    _unary("Erf Sign Tanh", found=SYMMETRIC),
-    _unary("Exp", found=Range(0, nonzero=True)),
+    _unary("Acos", bounds=Range(0, 3.15)),
+    _unary("Acosh", bounds=Range(0)),
+    _unary("Asin Atan", bounds=Range(-1.58, 1.58, zero_at_zero=True)),
+    _unary("Cos Sin", bounds=Range(-1, 1)),
+    _unary("Cosh", bounds=Range(1)),
+    _unary("Erf Sign Tanh", bounds=SYMMETRIC),
+    _unary("Exp", bounds=Range(0, nonzero=True)),
     _unary("Gelu", n.gelu, Range(-0.18)),
     _unary("HardSigmoid", n.per_result(3), Range(0, 1)),
     _unary("HardSwish", n.per_result(4), Range(-0.375)),
     _unary("Mish", n.per_result(3)),
     _unary("Shrink Swish", TWO),
-    _unary("Sigmoid", found=Range(0, 1, nonzero=True)),
+    _unary("Sigmoid", bounds=Range(0, 1, nonzero=True)),
     _unary("Softplus", n.per_result(3), Range(0, nonzero=True)),
     _unary("Softsign", n.per_result(3), SYMMETRIC),
     _unary("Cast CastLike", n.none, parameters=_inputs(1)),

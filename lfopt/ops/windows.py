@@ -121,7 +121,7 @@ def _windows(
     output_padding: tuple[int, ...] | None,
     output_shape: bool,
 ) -> tuple[Window, ...]:
-    rank, found = len(kernel), list[Window]()
+    rank, per_axis = len(kernel), list[Window]()
     same = auto_pad in SAME
     for axis in range(rank):
         stride, dilation = (strides or (1,) * rank)[axis], (dilations or (1,) * rank)[axis]
@@ -135,8 +135,8 @@ def _windows(
                 total = max((-(-size[axis] // stride) - 1) * stride + reach - size[axis], 0)
             small, large = total // 2, total - total // 2
             before, after = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
-        found.append(Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed))
-    return tuple(found)
+        per_axis.append(Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed))
+    return tuple(per_axis)
 
 
 def _refuse_disputed(axis: int, total: int, auto_pad: str, *, output_shape: bool) -> None:

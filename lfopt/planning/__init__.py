@@ -4,7 +4,7 @@ from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.chains import link, relink
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, executable, masks_of, plan, recompute_left
+from lfopt.planning.drafts import GIVEN, MODEL, PlanDraft, draft, executable, masks_of, plan, recompute_left
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import Outline, dram_at_port, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
@@ -16,10 +16,10 @@ __all__ = [
     "MODES",
     "NEVER",
     "SCHEMES",
-    "Draft",
     "GroupCosts",
     "Limit",
     "Outline",
+    "PlanDraft",
     "Propose",
     "Traffic",
     "draft",

@@ -64,16 +64,16 @@ def from_both_ends(lives: Sequence[Life], staying: Collection[int], limit: int) 
 
 def _together(lives: Sequence[Life]) -> list[list[int]]:
     """Per life: the others that overlap it in time."""
-    found: list[list[int]] = [[] for _ in lives]
+    neighbours: list[list[int]] = [[] for _ in lives]
     alive: list[int] = []
     for k in sorted(range(len(lives)), key=lambda k: lives[k].first):
         first = lives[k].first
         alive = [j for j in alive if lives[j].last >= first]
         for j in alive:
-            found[j].append(k)
-        found[k] += alive
+            neighbours[j].append(k)
+        neighbours[k] += alive
         alive.append(k)
-    return found
+    return neighbours
 
 
 def _first_fit(
@@ -82,16 +82,16 @@ def _first_fit(
     """First byte after each, placed in this order at the lowest address that is free throughout its life; for some, at the highest below a limit."""
     ends = [0] * len(lives)  # 0: not placed yet
     for k in order:
-        size, at, found = lives[k].bytes, 0, -1
+        size, at, topmost = lives[k].bytes, 0, -1
         near = [(ends[j] - lives[j].bytes, ends[j]) for j in together[k] if ends[j]]
         if k in high:
             near.append((limit, limit))
         for low, end in sorted(near):
             if low - at >= size:
-                found = low - size
+                topmost = low - size
                 if k not in high:
                     break
             if end > at:
                 at = end
-        ends[k] = (found if k in high and found >= 0 else at) + size
+        ends[k] = (topmost if k in high and topmost >= 0 else at) + size
     return ends

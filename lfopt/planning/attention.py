@@ -7,7 +7,7 @@
             what follows in the group, and the store
 
     F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if there are several blocks + result, which
-             takes the place of the queries where heads come one by one: a query is done with when its result is written
+             takes the place of the queries where heads come one at a time: a query is done with when its result is written
     F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else once for every band of queries
 
 Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its section 3.1 has it the other way round, sums
@@ -27,21 +27,22 @@ from typing import Literal
 import numpy as np
 
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, box_shape, cut, fold, row_axis
+from lfopt.ir.box import spans
 from lfopt.ops.attention import form_of, result_box, state_box
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import powers
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry
-from lfopt.planning.turns import in_turn
-from lfopt.planning.work import Work, even_sizes, spans
+from lfopt.planning.rolling import rolled
+from lfopt.planning.streaming import AllocationRequest
+from lfopt.planning.tiling_region import TilingRegion, even_sizes
 
 FEW_BANDS = 16  # of queries, that are all tried where masks hide keys
-Tile = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
+BlockNumbers = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class AttentionBlocks:
     """What is on chip at a time."""
 
     heads: int
@@ -50,18 +51,18 @@ class Blocks:
     outside: Literal["heads", "queries"] = "heads"  # whose loop runs around the other
 
 
-class Attending:
+class AttentionTiling:
     """One attention and its epilogue, in blocks."""
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.layout, self.call = work, work.layout, work.call
-        self.form = form_of(work.call)
+    def __init__(self, region: TilingRegion) -> None:
+        self.region, self.layout, self.call = region, region.layout, region.call
+        self.form = form_of(region.call)
         *stack, self.queries, self.width = self.form.mixing.result
         self.stack, self.keys = tuple(stack), self.form.keys
-        self.finish = Finish(work, range(len(self.call.operator.inputs)))
+        self.finish = Finish(region, range(len(self.call.operator.inputs)))
         self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)  # axis that is cut into blocks of heads
-        weights = {w.name for w in work.flow.weights[work.head]}
-        maps = {o.input: o.source.name for o in work.operands if o.op == work.head}
+        weights = {w.name for w in region.flow.weights[region.anchor]}
+        maps = {o.input: o.source.name for o in region.operands if o.op == region.anchor}
         names = [(k, name) for k, name in enumerate(self.call.operator.inputs) if k in maps or name in weights]
         self.operands = [k for k, _ in names]
         self.constant = {k: k not in maps for k in self.operands}
@@ -85,7 +86,7 @@ class Attending:
         extent = self.stack[self.along] if self.along >= 0 else 1
         return [size for size in range(1, extent + 1) if extent % size == 0]
 
-    def choices(self, beta: int) -> Iterator[Blocks]:
+    def choices(self, beta: int) -> Iterator[AttentionBlocks]:
         """Blocks worth trying that fit.
 
         Several heads at a time spare bytes only of what they share. Without windows larger bands never move more, and blocks of keys all the same.
@@ -94,21 +95,21 @@ class Attending:
         outsides: tuple[Literal["heads", "queries"], ...] = ("heads", "queries") if shared else ("heads",)
         keys = powers(self.keys) if self.form.window else dict.fromkeys((1, self.keys))
         for outside, heads, size in product(outsides, self.head_sizes() if shared else [1], keys):
-            yield from self._bands_that_fit(Blocks(heads, 1, size, outside), beta)
+            yield from self._bands_that_fit(AttentionBlocks(heads, 1, size, outside), beta)
 
-    def _bands_that_fit(self, blocks: Blocks, beta: int) -> Iterator[Blocks]:
+    def _bands_that_fit(self, blocks: AttentionBlocks, beta: int) -> Iterator[AttentionBlocks]:
         sizes, windows = even_sizes(self.queries), self.form.window is not None
         if windows:
             sizes = sorted({*sizes[:FEW_BANDS], *powers(self.queries)}, reverse=True)
         fitting = sizes[bisect_left(range(len(sizes)), x=True, key=lambda k: self.fits(replace(blocks, queries=sizes[k]), beta)) :]
         yield from (replace(blocks, queries=queries) for queries in (fitting if windows else fitting[:1]))
 
-    def fits(self, blocks: Blocks, beta: int) -> bool:
+    def fits(self, blocks: AttentionBlocks, beta: int) -> bool:
         """Whether results are boxes, and the buffer holds what they take."""
         return self._result(blocks, 0, 0) is not None and self.need(blocks) < beta
 
-    def wider(self, blocks: Blocks, beta: int) -> Blocks:
-        """Larger blocks for the same bytes: fewer turns."""
+    def wider(self, blocks: AttentionBlocks, beta: int) -> AttentionBlocks:
+        """Larger blocks for the same bytes: fewer iterations."""
         moved = self.dram(blocks).total
         for name, sizes in (("keys", even_sizes(self.keys)), ("heads", self.head_sizes()[::-1])):
             for size in sizes:
@@ -123,37 +124,37 @@ class Attending:
     def stacks(self, heads: int) -> list[Box]:
         """The blocks of heads, as boxes of the axes before the queries."""
         if heads not in self._stacks:
-            axes = [spans(extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)]
+            axes = [spans(0, extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)]
             self._stacks[heads] = [tuple(box) for box in product(*axes)]
         return self._stacks[heads]
 
     def changes(self, k: int, heads: int) -> int:
         """How often an operand differs from one block of heads to the next, the first one counted."""
         if (k, heads) not in self._changes:
-            blocks = Blocks(heads, 1, 1)
+            blocks = AttentionBlocks(heads, 1, 1)
             boxes = [self.box(k, blocks, head, 0, (0, self.keys)) for head in range(len(self.stacks(heads)) if self._depends(k)[0] else 1)]
             self._changes[k, heads] = 1 + sum(one != other for one, other in pairwise(boxes))
         return self._changes[k, heads]
 
-    def band(self, blocks: Blocks, band: int) -> Span:
+    def band(self, blocks: AttentionBlocks, band: int) -> Span:
         """A band of queries."""
         first = band * blocks.queries
         return first, min(first + blocks.queries, self.queries)
 
-    def bands(self, blocks: Blocks) -> int:
+    def bands(self, blocks: AttentionBlocks) -> int:
         """How many there are."""
         return ceil(self.queries / blocks.queries)
 
-    def blocks_of(self, blocks: Blocks, band: int) -> list[Span]:
+    def blocks_of(self, blocks: AttentionBlocks, band: int) -> list[Span]:
         """The blocks of keys that a band sees."""
         first, stop = self._seen(blocks)
         return [self._block(blocks, number) for number in range(int(first[band]), int(stop[band]))]
 
-    def _count(self, blocks: Blocks, band: int) -> int:
+    def _count(self, blocks: AttentionBlocks, band: int) -> int:
         first, stop = self._seen(blocks)
         return int(stop[band] - first[band])
 
-    def _seen(self, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+    def _seen(self, blocks: AttentionBlocks) -> tuple[np.ndarray, np.ndarray]:
         """Per band, the number of the first block of keys that it sees, and behind the last."""
         key = blocks.queries, blocks.keys
         if key not in self._ends:
@@ -163,19 +164,19 @@ class Attending:
             self._ends[key] = first // blocks.keys, -(-stop // blocks.keys)
         return self._ends[key]
 
-    def _mixed(self, blocks: Blocks, head: int, band: int) -> Box:
+    def _mixed(self, blocks: AttentionBlocks, head: int, band: int) -> Box:
         return (*self.stacks(blocks.heads)[head], self.band(blocks, band), (0, self.width))
 
-    def _result(self, blocks: Blocks, head: int, band: int) -> Box | None:
+    def _result(self, blocks: AttentionBlocks, head: int, band: int) -> Box | None:
         return result_box(self.call, self._mixed(blocks, head, band))
 
-    def out(self, blocks: Blocks, head: int, band: int) -> Box:
+    def out(self, blocks: AttentionBlocks, head: int, band: int) -> Box:
         """The part of the result that a block of heads and a band of queries make."""
-        found = self._result(blocks, head, band)
-        assert found is not None, "blocks are chosen so that results are boxes"
-        return found
+        box = self._result(blocks, head, band)
+        assert box is not None, "blocks are chosen so that results are boxes"
+        return box
 
-    def box(self, k: int, blocks: Blocks, head: int, band: int, keys: Span) -> Box:
+    def box(self, k: int, blocks: AttentionBlocks, head: int, band: int, keys: Span) -> Box:
         """What they read of an operand, for a block of keys."""
         heads, queries, _ = self._depends(k)
         key = (k, blocks.heads, blocks.queries if queries else 0, head if heads else 0, band if queries else 0, keys)
@@ -189,7 +190,7 @@ class Attending:
 
     @cached_property
     def _dependence(self) -> dict[int, tuple[bool, bool, bool]]:
-        form, found = self.form, dict[int, tuple[bool, bool, bool]]()
+        form, varies = self.form, dict[int, tuple[bool, bool, bool]]()
         mixed = (*((0, 1) for _ in self.stack), (0, 1), (0, self.width))
 
         def read(box: Box) -> list[tuple[Box, ...]]:
@@ -199,8 +200,8 @@ class Attending:
         first, later = read(mixed), read(cut(mixed, -2, (self.queries - 1, self.queries)))
         heads = [read((*box, *mixed[-2:])) for box in self.stacks(1)]
         for n, k in enumerate(self.operands):
-            found[k] = any(one[n] != first[n] for one in heads), later[n] != first[n], first[n][0] != first[n][1]
-        return found
+            varies[k] = any(one[n] != first[n] for one in heads), later[n] != first[n], first[n][0] != first[n][1]
+        return varies
 
     def _bytes(self, k: int, box: Box) -> int:
         if box_elements(box) == 0:
@@ -209,56 +210,56 @@ class Attending:
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
-    def entries(self, blocks: Blocks) -> list[Entry]:
+    def entries(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
         """The places."""
-        layout, found = self.layout, list[Entry]()
+        layout, entries = self.layout, list[AllocationRequest]()
         for k in self.operands:
-            keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(self.keys, blocks.keys)
+            keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(0, self.keys, blocks.keys)
             boxes = {box_shape(box): box for box in (self.box(k, blocks, 0, 0, span) for span in keys)}.values()
             if self.constant[k]:
-                found.append(Entry(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
+                entries.append(AllocationRequest(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
             else:
-                found.append(Entry(self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))))
+                entries.append(AllocationRequest(self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))))
         out = self.out(blocks, 0, 0)
         if self._several(blocks):
             state = state_box(self.call, out)
-            found.append(Entry(self.sums_place, "sum", row_count(state), layout.sums_row(state)))
-        return found + self.finish.entries(out)
+            entries.append(AllocationRequest(self.sums_place, "sum", row_count(state), layout.sums_row(state)))
+        return entries + self.finish.entries(out)
 
-    def _several(self, blocks: Blocks) -> bool:
+    def _several(self, blocks: AttentionBlocks) -> bool:
         """Whether any band sees several blocks of keys."""
         if self.form.window is None:
             return blocks.keys < self.keys
         first, stop = self._seen(blocks)
         return bool((stop - first > 1).any())
 
-    def need(self, blocks: Blocks) -> int:
+    def need(self, blocks: AttentionBlocks) -> int:
         """Buffer bytes."""
         return self.layout.need(self._apart(blocks))
 
-    def _apart(self, blocks: Blocks) -> list[Entry]:
+    def _apart(self, blocks: AttentionBlocks) -> list[AllocationRequest]:
         """Places that share no bytes."""
-        found = self.entries(blocks)
-        return [entry for entry in found if entry.name != self.finish.made[0]] if self._in_place(blocks, found) else found
+        entries = self.entries(blocks)
+        return [entry for entry in entries if entry.name != self.finish.results[0]] if self._in_place(blocks, entries) else entries
 
-    def _stacked(self, blocks: Blocks) -> tuple[Place, ...]:
+    def _stacked(self, blocks: AttentionBlocks) -> tuple[Place, ...]:
         """The places, with their addresses."""
         places, entries = self.layout.stack(self._apart(blocks)), self.entries(blocks)
         if len(places) == len(entries):
             return places
-        result = next(entry for entry in entries if entry.name == self.finish.made[0])
+        result = next(entry for entry in entries if entry.name == self.finish.results[0])
         return (*places, Place(result.name, result.purpose, places[0].address, result.slots, result.slot_bytes))
 
-    def _in_place(self, blocks: Blocks, entries: Sequence[Entry]) -> bool:
+    def _in_place(self, blocks: AttentionBlocks, entries: Sequence[AllocationRequest]) -> bool:
         """Whether the result of a query may lie where that was: it is no longer, and queries are loaded anew for every block of the result."""
         first = self.operands[0]
         if self.constant[first] or self.form.uses[first][1] != "queries" or self.queries < 2:
             return False
-        if blocks.heads > 1 or len(self.finish.made) > 1:
+        if blocks.heads > 1 or len(self.finish.results) > 1:
             return False
         by_head, by_query, _ = self._depends(first)
         renewed = (by_head or len(self.stacks(1)) == 1) and (by_query or self.bands(blocks) == 1)
-        result = next(entry for entry in entries if entry.name == self.finish.made[0])
+        result = next(entry for entry in entries if entry.name == self.finish.results[0])
         short = self.width <= self.form.product.shape(0)[-1] and result.slots * result.slot_bytes <= entries[0].slots * entries[0].slot_bytes
         return renewed and short and self._query_by_query
 
@@ -278,14 +279,14 @@ class Attending:
                 return False
         return True
 
-    def turns(self, blocks: Blocks) -> int:
+    def iterations(self, blocks: AttentionBlocks) -> int:
         """Times that the attention runs on a block of keys."""
         if self.form.window is None:
             return len(self.stacks(blocks.heads)) * self.bands(blocks) * ceil(self.keys / blocks.keys)
         first, stop = self._seen(blocks)
         return len(self.stacks(blocks.heads)) * int((stop - first).sum())
 
-    def dram(self, blocks: Blocks) -> DramBytes:
+    def dram(self, blocks: AttentionBlocks) -> DramBytes:
         """Bytes that the schedule moves."""
         heads = len(self.stacks(blocks.heads))
         moved = {False: 0, True: 0}  # by whether it is a constant
@@ -299,15 +300,15 @@ class Attending:
             moved[True] += heads * times * end.weight
         return DramBytes(input=moved[False], output=written, weight=moved[True])
 
-    def _alike(self, blocks: Blocks) -> list[tuple[int, int]]:
+    def _alike(self, blocks: AttentionBlocks) -> list[tuple[int, int]]:
         """(a band, how many are of its size)."""
         bands = self.bands(blocks)
         if bands * blocks.queries == self.queries:
             return [(0, bands)]
         return [(0, bands - 1), (bands - 1, 1)] if bands > 1 else [(0, 1)]
 
-    def _moved(self, k: int, blocks: Blocks) -> int:
-        """Bytes of one operand: what is there since the turn before is not loaded again."""
+    def _moved(self, k: int, blocks: AttentionBlocks) -> int:
+        """Bytes of one operand: what is there since the iteration before is not loaded again."""
         by_head, by_query, by_key = self._depends(k)
         heads, bands, changes = len(self.stacks(blocks.heads)), self.bands(blocks), self.changes(k, blocks.heads)
         again = bands if by_query else 1  # different parts of it, if it is the same for every block of keys
@@ -319,22 +320,22 @@ class Attending:
             return each * (heads if again > 1 else changes)
         return each * changes * (1 if by_query or changes == 1 else bands) if by_head else each
 
-    def _first(self, blocks: Blocks, band: int) -> Span:
+    def _first(self, blocks: AttentionBlocks, band: int) -> Span:
         return self._block(blocks, int(self._seen(blocks)[0][band]))
 
-    def _block(self, blocks: Blocks, number: int) -> Span:
+    def _block(self, blocks: AttentionBlocks, number: int) -> Span:
         return number * blocks.keys, min((number + 1) * blocks.keys, self.keys)
 
-    def _passing(self, k: int, blocks: Blocks) -> int:
+    def _passing(self, k: int, blocks: AttentionBlocks) -> int:
         """Bytes of an operand that comes block by block of keys."""
         heads = len(self.stacks(blocks.heads))
         if self.form.window is None:
             return heads * sum(times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks))
         same_heads = self.changes(k, blocks.heads) == 1
-        total, stays = 0, 0  # bytes of one block of heads; of what the first turn need not load
+        total, stays = 0, 0  # bytes of one block of heads; of what the first iteration need not load
         before: Box | None = None
         ends: list[tuple[Box, int]] = []
-        for band, seen in enumerate(zip(*(found.tolist() for found in self._seen(blocks)), strict=True)):
+        for band, seen in enumerate(zip(*(blocks_read.tolist() for blocks_read in self._seen(blocks)), strict=True)):
             first, last = (self.box(k, blocks, 0, band, self._block(blocks, number)) for number in (seen[0], seen[1] - 1))
             size, one, only = self._bytes(k, first), self._sum(k, blocks, band, seen), seen[1] - seen[0] == 1
             ends += [(first, size), (last, self._bytes(k, last))]
@@ -352,28 +353,28 @@ class Attending:
             stays = ends[0][1] * (heads - self.changes(k, blocks.heads))
         return heads * total - stays
 
-    def _sum(self, k: int, blocks: Blocks, band: int, seen: Span) -> int:
+    def _sum(self, k: int, blocks: AttentionBlocks, band: int, seen: Span) -> int:
         """Bytes of the blocks of these numbers."""
         if self._depends(k)[1]:
             return sum(self._bytes(k, self.box(k, blocks, 0, band, self._block(blocks, number))) for number in range(*seen))
         key = (k, blocks.heads, blocks.keys)
         if key not in self._sums:
-            sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(self.keys, blocks.keys))
+            sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(0, self.keys, blocks.keys))
             self._sums[key] = [0, *accumulate(sizes)]
         upto = self._sums[key]
         return upto[seen[1]] - upto[seen[0]]
 
-    def _all_blocks(self, k: int, blocks: Blocks, band: int) -> int:
+    def _all_blocks(self, k: int, blocks: AttentionBlocks, band: int) -> int:
         """Bytes of all blocks of keys, for one band."""
-        found = spans(self.keys, blocks.keys)
+        key_spans = spans(0, self.keys, blocks.keys)
         if not self.even:
-            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in found)
-        first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (found[0], found[-1]))
-        return (len(found) - 1) * first + last
+            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in key_spans)
+        first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (key_spans[0], key_spans[-1]))
+        return (len(key_spans) - 1) * first + last
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def schedule(self, blocks: Blocks, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, blocks: AttentionBlocks, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         places = self._stacked(blocks)
         at = {place.name: k for k, place in enumerate(places)}
@@ -381,16 +382,16 @@ class Attending:
         limit.expect(1)
 
         def tile(head: int, band: int) -> tuple[Node, ...]:
-            return fold([*limit.made(self._tile(blocks, head, band, at))])
+            return fold([*limit.allowed(self._tile(blocks, head, band, at))])
 
         if blocks.outside == "heads":
-            nodes = in_turn([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
+            nodes = rolled([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
             return places, tuple(nodes)
-        rows = [tuple(in_turn([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band))) for band in bands]  # noqa: B023
+        rows = [tuple(rolled([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band))) for band in bands]  # noqa: B023
         return places, fold(rows)
 
-    def _before(self, blocks: Blocks, head: int, band: int) -> Tile | None:
-        """The turn before the first one of a block of heads and a band."""
+    def _before(self, blocks: AttentionBlocks, head: int, band: int) -> BlockNumbers | None:
+        """The iteration before the first one of a block of heads and a band."""
         bands = self.bands(blocks)
         if blocks.outside == "heads":
             head, band = (head, band - 1) if band else (head - 1, bands - 1)
@@ -398,8 +399,8 @@ class Attending:
             head, band = (head - 1, band) if head else (len(self.stacks(blocks.heads)) - 1, band - 1)
         return None if head < 0 or band < 0 else (head, band, self._count(blocks, band) - 1)
 
-    def _key(self, blocks: Blocks, head: int, band: int) -> object:
-        """What is alike in heads whose turns differ only in where they are, by as much as those of the heads before them do."""
+    def _key(self, blocks: AttentionBlocks, head: int, band: int) -> object:
+        """What is alike in heads whose iterations differ only in where they are, by as much as those of the heads before them do."""
         span = self._first(blocks, band)
         before = self._before(blocks, head, band)
         loaded = tuple(self._loads(k, blocks, (head, band, 0), before) for k in self.operands)
@@ -409,20 +410,20 @@ class Attending:
         boxes.append((self.out(blocks, head, band), self.out(blocks, head - 1, band)))
         return loaded, tuple(tuple((s - t, e - f) for (s, e), (t, f) in zip(one, other, strict=True)) for one, other in boxes)
 
-    def _loads(self, k: int, blocks: Blocks, tile: Tile, before: Tile | None) -> bool:
-        """Whether a turn loads an operand: it reads something, and something else than the turn before."""
+    def _loads(self, k: int, blocks: AttentionBlocks, tile: BlockNumbers, before: BlockNumbers | None) -> bool:
+        """Whether an iteration loads an operand: it reads something, and something else than the iteration before."""
         box = self._at(k, blocks, tile)
         return bool(box_elements(box)) and (before is None or self._at(k, blocks, before) != box)
 
-    def _at(self, k: int, blocks: Blocks, tile: Tile) -> Box:
+    def _at(self, k: int, blocks: AttentionBlocks, tile: BlockNumbers) -> Box:
         head, band, number = tile
         return self.box(k, blocks, head, band, self._block(blocks, int(self._seen(blocks)[0][band]) + number))
 
-    def _tile(self, blocks: Blocks, head: int, band: int, at: dict[str, int]) -> Iterator[list[Step]]:
-        """The turns of a block of heads and a band of queries."""
+    def _tile(self, blocks: AttentionBlocks, head: int, band: int, at: dict[str, int]) -> Iterator[list[Step]]:
+        """The iterations of a block of heads and a band of queries."""
         out, seen = self.out(blocks, head, band), self.blocks_of(blocks, band)
         before = self._before(blocks, head, band)
-        result = at[self.finish.made[0]]
+        result = at[self.finish.results[0]]
         for number, span in enumerate(seen):
             steps: list[Step] = []
             tile = (head, band, number)
@@ -436,7 +437,7 @@ class Attending:
             alone = len(seen) == 1
             steps.append(
                 self.layout.compute(
-                    self.work.head, (out,), (result,), None if alone else span, -1 if alone else at[self.sums_place], first=not number, last=last
+                    self.region.anchor, (out,), (result,), None if alone else span, -1 if alone else at[self.sums_place], first=not number, last=last
                 )
             )
             if last:
@@ -444,12 +445,12 @@ class Attending:
             yield steps
 
 
-def best(work: Work, beta: int) -> tuple[Blocks, DramBytes, int] | None:
-    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest turns."""
-    attending = Attending(work)
-    found = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
-    if not found:
+def best(region: TilingRegion, beta: int) -> tuple[AttentionBlocks, DramBytes, int] | None:
+    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest iterations."""
+    attending = AttentionTiling(region)
+    candidates = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
+    if not candidates:
         return None
-    dram, blocks = min(found, key=lambda pair: (pair[0].total, attending.turns(pair[1])))
+    dram, blocks = min(candidates, key=lambda pair: (pair[0].total, attending.iterations(pair[1])))
     blocks = attending.wider(blocks, beta)
     return blocks, dram, attending.need(blocks)

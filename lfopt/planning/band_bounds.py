@@ -25,7 +25,7 @@ from lfopt.ops import RowReads, bits
 from lfopt.ops.rows import same_row
 from lfopt.planning.banding import Ints
 from lfopt.planning.brr_schedule import SLOTS
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 FINE, STEP = 24, 1.1  # numbers of bands that are tried: every one up to here, and so many times more than the one before
 
@@ -33,7 +33,7 @@ FINE, STEP = 24, 1.1  # numbers of bands that are tried: every one up to here, a
 class BandBounds:
     """Bounds for all groups that hold given operators, on one chip."""
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: SliceSizes) -> None:
         """`slices`: as narrow as the chip can make them."""
         self.slices = slices
         flow = slices.dataflow
@@ -44,12 +44,12 @@ class BandBounds:
             min(slices.block_bytes(i, sums=sums) for sums in ((False, True) if slices.facts[i].sums else (False,))) if self._alone[i] else 0
             for i in range(len(flow))
         ]
-        self._made = [tuple(m for m in results if slices.needed(m)) for results in flow.results]
+        self._written = [tuple(m for m in results if slices.needed(m)) for results in flow.results]
         self._bytes: list[Ints] = []  # of a map, for one operator that makes or reads it, by number of bands
         self._touches = [[(m, self._row_of(i, m)) for m in self._touched(i)] for i in range(len(flow))]
         self._table = np.array(self._bytes, np.int64).reshape(-1, len(self._counts))
         self._around = [  # per contraction: the maps around it
-            tuple((o.map, m) for o in flow.operands[i] if o.input == 0 for m in self._made[i]) if facts.contracts else ()
+            tuple((o.map, m) for o in flow.operands[i] if o.input == 0 for m in self._written[i]) if facts.contracts else ()
             for i, facts in enumerate(slices.facts)
         ]
         self._sums = [  # per contraction: bytes of partial sums, if its input is not full, by number of bands
@@ -66,13 +66,13 @@ class BandBounds:
 
     def _touched(self, op: int) -> list[int]:
         flow = self.slices.dataflow
-        return [*dict.fromkeys((*(o.map for o in flow.operands[op]), *self._made[op]))]
+        return [*dict.fromkeys((*(o.map for o in flow.operands[op]), *self._written[op]))]
 
     def _row_of(self, op: int, m: int) -> int:
         """Adds the bytes of the map that are there for the operator, and says where in the table."""
         flow, facts = self.slices.dataflow, self.slices.facts[op]
         new = -(-(facts.least_rows if facts.computes else 0) // self._counts)
-        rows = new if m in self._made[op] else np.zeros_like(new)
+        rows = new if m in self._written[op] else np.zeros_like(new)
         for o in flow.operands[op]:
             if o.map == m:
                 rows = np.maximum(rows, new if o.reads is same_row(o.reads.rows_in) else [_rows_read(o.reads, n) for n in new.tolist()])
@@ -86,18 +86,18 @@ class BandBounds:
             return
         yield from (o.map for o in flow.operands[op] if not slices.takes_slices(op, o.input))
         if slices.facts[op].contracts and len(slices.spans(flow.calls[op].result)) == 1:
-            yield from self._made[op]
+            yield from self._written[op]
 
     def extra_bytes(self, mask: int, beta: int) -> int:
         """Bytes of weights that a group which holds these operators loads beyond once, at the least; NEVER if none is valid on this buffer."""
         slices, hardware = self.slices, self.slices.hardware
         operators = [*bits(mask)]
-        made = {m for i in operators for m in self._made[i]}
-        if any(slices.facts[i].never or self._spread[i] & made for i in operators):
+        written = {m for i in operators for m in self._written[i]}
+        if any(slices.facts[i].never or self._spread[i] & written for i in operators):
             return NEVER
         held = sum(slices.constant_bytes[name] for name in {name for i in operators for name in slices.facts[i].held})
         own = sum(self._own[i] for i in operators)
-        maps = self._map_bytes(operators, made)
+        maps = self._map_bytes(operators, written)
         if hardware.buffer_need(int(maps[-1]), held + own) < beta:
             return 0
         passing = held + SLOTS * max(self._block[i] for i in operators)
@@ -106,7 +106,7 @@ class BandBounds:
             return NEVER
         return int(self._counts[fit[0] - 1]) * own if fit[0] else 0
 
-    def _map_bytes(self, operators: list[int], made: set[int]) -> Ints:
+    def _map_bytes(self, operators: list[int], written: set[int]) -> Ints:
         """By number of bands: bytes of full maps, at the least."""
         touches: dict[int, list[int]] = {}  # per map: rows of the table
         always: set[int] = set()
@@ -117,14 +117,14 @@ class BandBounds:
                     touches[m].append(row)
                 else:
                     touches[m] = [row]
-        of = self._classes(operators, made, touches)
+        of = self._classes(operators, written, touches)
         members: dict[int, list[int]] = {}
-        for m, found in of.items():
-            members.setdefault(found, []).append(m)
-        position = {found: k for k, found in enumerate(members)}
-        maps = [m for found in members.values() for m in found]
+        for m, root in of.items():
+            members.setdefault(root, []).append(m)
+        position = {root: k for k, root in enumerate(members)}
+        maps = [m for alike in members.values() for m in alike]
         sizes = np.maximum.reduceat(self._table[[row for m in maps for row in touches[m]]], _starts([len(touches[m]) for m in maps]))
-        sizes = np.add.reduceat(sizes, _starts([len(found) for found in members.values()]))
+        sizes = np.add.reduceat(sizes, _starts([len(alike) for alike in members.values()]))
         full = [*{position[of[m]] for m in always}]
         total = sizes[full].sum(axis=0)
         sizes[full] = 0
@@ -141,17 +141,17 @@ class BandBounds:
         sums = [self._sums[i] for i in operators if self._around[i]]
         return np.minimum(total + np.minimum.reduce(sums), no_sums) if sums else total
 
-    def _classes(self, operators: list[int], made: set[int], maps: Iterable[int]) -> dict[int, int]:
+    def _classes(self, operators: list[int], written: set[int], maps: Iterable[int]) -> dict[int, int]:
         """Per map: a map that stands for its class. What the operators do not make may come from outside the group: it is in a class of its own."""
         of = dict(zip(maps, maps, strict=True))
         for i in operators:
-            inside = [m for m in self._joined[i] if m in made]
+            inside = [m for m in self._joined[i] if m in written]
             if inside:
-                found = {of[m] for m in inside}
+                roots = {of[m] for m in inside}
                 first = of[inside[0]]
-                if len(found) > 1:
-                    of = {m: first if other in found else other for m, other in of.items()}
-                for m in self._made[i]:
+                if len(roots) > 1:
+                    of = {m: first if other in roots else other for m, other in of.items()}
+                for m in self._written[i]:
                     of[m] = first
         return of
 
@@ -170,7 +170,7 @@ def _counts(most: int) -> Iterator[int]:
     yield most
 
 
-def _alone(slices: Slices, op: int) -> bool:
+def _alone(slices: SliceSizes, op: int) -> bool:
     """Whether the weights of an operator pass block by block in whatever group: no other operator reads them."""
     own = {s.name for s in slices.facts[op].streamed}
     return bool(own) and not own & slices.read_by_several

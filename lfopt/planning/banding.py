@@ -18,7 +18,7 @@ from lfopt.ops.rows import same_row
 Ints = np.ndarray  # int64
 
 
-class Grid:
+class BandGrid:
     """Numbers of bands that are tried, and one entry for each band of each of them."""
 
     def __init__(self, counts: tuple[int, ...]) -> None:
@@ -31,7 +31,7 @@ class Grid:
         self.is_last = np.arange(self._of.size) == self._last  # whether a band is the last one
 
     @classmethod
-    def up_to(cls, height: int) -> Grid:
+    def up_to(cls, height: int) -> BandGrid:
         """Every ceil(height / h) for a whole number of rows h."""
         return cls(tuple(sorted({-(-height // h) for h in range(1, height + 1)})))
 
@@ -43,10 +43,10 @@ class Grid:
 
     def before(self, stop: Ints) -> Ints:
         """The entry of the band before; 0 in the first."""
-        found = np.empty_like(stop)
-        found[1:] = stop[:-1]
-        found[self.offsets] = 0
-        return found
+        previous = np.empty_like(stop)
+        previous[1:] = stop[:-1]
+        previous[self.offsets] = 0
+        return previous
 
     def final(self, stop: Ints) -> Ints:
         """The entry of the last band."""
@@ -61,7 +61,7 @@ class Grid:
         return np.add.reduceat(values, self.offsets)
 
 
-class Made(NamedTuple):
+class ComputedRows(NamedTuple):
     """Rows that an operator computes, per band."""
 
     start: Ints
@@ -70,16 +70,16 @@ class Made(NamedTuple):
     low: Ints  # lowest row that this band or a later one computes; the height if none does
 
 
-def rows_made(
-    flow: Dataflow, mask: int, grid: Grid, repeats: Container[int], operands: Sequence[Sequence[MapRead]], heights: Sequence[int]
-) -> dict[int, Made]:
+def computed_rows(
+    flow: Dataflow, mask: int, grid: BandGrid, repeats: Container[int], operands: Sequence[Sequence[MapRead]], heights: Sequence[int]
+) -> dict[int, ComputedRows]:
     """Rows that every operator of a group computes in every band, by operator, consumers first.
 
     `repeats`: the maps of which no rows are kept from band to band. `operands`, `heights`: per operator of the dataflow, what it reads and the rows
     in which it advances.
     """
-    readers: dict[int, list[tuple[Made, RowReads]]] = {}  # per operator
-    found: dict[int, Made] = {}
+    readers: dict[int, list[tuple[ComputedRows, RowReads]]] = {}  # per operator
+    computed: dict[int, ComputedRows] = {}
     for i in reversed([*bits(mask)]):
         sink = any(flow.is_output[m] or flow.readers[m] & ~mask for m in flow.results[i])
         stops = [needed(reads, rows.stop) for rows, reads in readers.get(i, ())]
@@ -96,12 +96,12 @@ def rows_made(
                 active.append(stop > new)
             low = lows[0] if len(lows) == 1 else np.minimum.reduce(lows)
             start = np.where(active[0] if len(active) == 1 else np.logical_or.reduce(active), np.minimum(low, stop), stop)
-        found[i] = Made(start, stop, new, low)
+        computed[i] = ComputedRows(start, stop, new, low)
         for o in operands[i]:
             producer = flow.producer[o.map]
             if producer >= 0 and mask >> producer & 1:
-                readers.setdefault(producer, []).append((found[i], o.reads))
-    return found
+                readers.setdefault(producer, []).append((computed[i], o.reads))
+    return computed
 
 
 def needed(reads: RowReads, stop: Ints) -> Ints:

@@ -1,8 +1,8 @@
 """Barriers of a CPU's schedule, kept where threads would meet without them: a map's rows that one wrote and another reads or writes, or the reverse.
 
-The schedule is followed call by call, every turn of every loop, with what all threads did since the last barrier. Where a call meets that, the last
-barrier before it is needed; in a loop it is needed in every turn. Maps in memory meet row by row, or as a whole with others that lie over them; rows
-in rings meet in their slots.
+The schedule is followed call by call, every iteration of every loop, with what all threads did since the last barrier. Where a call meets that, the
+last barrier before it is needed; in a loop it is needed in every iteration. Maps in memory meet row by row, or as a whole with others that lie over
+them; rows in rings meet in their slots.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from lfopt.ir import Plan, PlannedGroup, Span
 from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSection, cpu_calls, share
 from lfopt.ops import Dataflow
-from lfopt.planning.shares import reach
+from lfopt.planning.partitioning import reach
 
 Rows = tuple[int, ...]  # per thread, rows or slots of rings as bits
 
@@ -34,12 +34,12 @@ def needed_barriers(groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps
     kept = {id(node) for group in groups for section in group.sections for nodes in section.threads for node in _barriers(nodes)}
     epochs = _Epochs(plan, flow, maps, threads)
     while True:
-        found = epochs.needed(groups, kept)
-        if len(found) == len(kept):  # others are left out where later turns of a loop made them superfluous
+        needed = epochs.needed(groups, kept)
+        if len(needed) == len(kept):  # others are left out where later iterations of a loop made them superfluous
             break
-        kept = found
+        kept = needed
     sections = [tuple(CpuSection(tuple(_with(nodes, kept) for nodes in section.threads)) for section in group.sections) for group in groups]
-    return tuple(replace(group, sections=found) for group, found in zip(groups, sections, strict=True))
+    return tuple(replace(group, sections=parts) for group, parts in zip(groups, sections, strict=True))
 
 
 def _barriers(nodes: Iterable[CpuNode]) -> Iterator[CpuBarrier]:
@@ -64,7 +64,7 @@ class _Epochs:
     def __init__(self, plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int) -> None:
         self.plan, self.flow, self.threads = plan, flow, threads
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
-        self.maps = {found.name: found for found in maps}
+        self.maps = {cpu_map.name: cpu_map for cpu_map in maps}
         self.memory = _overlaps({m.holder: (m.address, m.address + m.bytes) for m in maps if m.address >= 0})
         self.idle: set[int] = set()  # operators, of all groups so far
         self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)  # since the last barrier, by whether it was written
@@ -76,14 +76,14 @@ class _Epochs:
         """Those of some barriers, by identity, that some call needs."""
         self.idle.clear()
         self.touched.clear()
-        found, last = set[int](), 0
+        crossed, last = set[int](), 0
         for group, planned in zip(groups, self.plan.groups, strict=True):
             self._enter(group, planned)
             functions = {function.name: function for function in group.functions}
             for section in group.sections:
                 if not section.together:
                     if self.touched:
-                        found.add(last)
+                        crossed.add(last)
                     self.touched.clear()
                     continue
                 for step in cpu_calls(section.threads[0]):
@@ -92,14 +92,14 @@ class _Epochs:
                         continue
                     touches = self._touches(functions[step.function], step)
                     if any(self._meets(touch) for touch in touches):
-                        found.add(last)
+                        crossed.add(last)
                         self.touched.clear()
                     for name, rows, written in touches:
                         before = self.touched[name].get(written)
                         self.touched[name][written] = rows if before is None else tuple(map(or_, before, rows))
-        if any(True in found for found in self.touched.values()):
-            found.add(last)  # what the network gives is copied by all threads
-        return found
+        if any(True in by_access for by_access in self.touched.values()):
+            crossed.add(last)  # what the network gives is copied by all threads
+        return crossed
 
     def _enter(self, group: CpuGroup, planned: PlannedGroup) -> None:
         self.idle |= {self.index[name] for name in group.idle}
@@ -143,23 +143,23 @@ class _Epochs:
     def _meets(self, touch: _Touch) -> bool:
         """Whether threads meet others there since the last barrier."""
         name, rows, written = touch
-        for before, found in self.touched[name].items() if name in self.touched else ():
-            if (written or before) and any(map(and_, rows, _of_others(found))):
+        for before, touched in self.touched[name].items() if name in self.touched else ():
+            if (written or before) and any(map(and_, rows, _of_others(touched))):
                 return True
         over = (self.memory if self.maps[name].address >= 0 else self.rings).get(self.maps[name].holder, frozenset())
-        return any((written or True in found) and self.maps[other].holder in over for other, found in self.touched.items())
+        return any((written or True in by_access) and self.maps[other].holder in over for other, by_access in self.touched.items())
 
 
 def _of_others(rows: Rows) -> Iterator[int]:
     """Per thread, the rows of all others.
 
-    >>> [f"{found:b}" for found in _of_others((0b011, 0b110))]
+    >>> [f"{others:b}" for others in _of_others((0b011, 0b110))]
     ['110', '11']
     """
     every, twice = 0, 0
-    for found in rows:
-        every, twice = every | found, twice | every & found
-    return (every & ~found | twice for found in rows)
+    for own in rows:
+        every, twice = every | own, twice | every & own
+    return (every & ~own | twice for own in rows)
 
 
 def _bits(first: int, stop: int, slots: int) -> int:
@@ -172,12 +172,12 @@ def _bits(first: int, stop: int, slots: int) -> int:
 
 def _overlaps(extents: Mapping[str, Span]) -> dict[str, frozenset[str]]:
     """By name: others whose bytes lie over its own."""
-    found: dict[str, set[str]] = defaultdict(set)
+    overlapping: dict[str, set[str]] = defaultdict(set)
     active: list[tuple[int, str]] = []  # (stop, name)
     for name, (start, stop) in sorted(extents.items(), key=lambda extent: extent[1]):
         active = [one for one in active if one[0] > start]
         for _, other in active:
-            found[name].add(other)
-            found[other].add(name)
+            overlapping[name].add(other)
+            overlapping[other].add(name)
         active.append((stop, name))
-    return {name: frozenset(others) for name, others in found.items()}
+    return {name: frozenset(others) for name, others in overlapping.items()}

@@ -11,9 +11,9 @@ from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
 from lfopt.ops.footprint import folds_rows
 from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
+from lfopt.planning.compatibility import convex
 from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
-from lfopt.planning.mates import convex
 from lfopt.planning.modes import ExecutionMode
 from lfopt.planning.multicut import CutCosts, served, unavoidable
 from lfopt.planning.phases import uses
@@ -129,15 +129,15 @@ class Bounds:
         return before
 
     @cached_property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Per operator: operators that may share a legal group with it, itself included."""
-        return tuple(reduce(or_, masks) for masks in zip(*self._mates, strict=True))
+        return tuple(reduce(or_, masks) for masks in zip(*self._compatible, strict=True))
 
     @cached_property
-    def _mates(self) -> list[list[int]]:
+    def _compatible(self) -> list[list[int]]:
         """The same in each mode, those that run on any buffer first."""
-        found = [mode.mates(self.beta) for mode in self.anywhere]
-        return found + [convex(self.groups.dataflow, mode.mates(self.beta)) for mode in self.whole]
+        anywhere = [mode.compatible(self.beta) for mode in self.anywhere]
+        return anywhere + [convex(self.groups.dataflow, mode.compatible(self.beta)) for mode in self.whole]
 
     @cached_property
     def apart(self) -> list[int]:
@@ -146,23 +146,23 @@ class Bounds:
         See `lfopt.planning.stretches`, `lfopt.planning.multicut`.
         """
         flow, counted = self.groups.dataflow, self.counted
-        found = stretches(flow, self._extra_bytes)
+        extra = stretches(flow, self._extra_bytes)
         costs: list[CutCosts] = []
         for m, size in enumerate(self.groups.map_bytes):
             written = flow.producer[m] >= 0 and bool(counted >> flow.producer[m] & 1) and not flow.is_output[m]
             loaded = not flow.readers[m] & ~counted
-            costs.append(CutCosts(size * written, size * loaded, served(flow, found, self.mates, m)))
-        return unavoidable(flow, found, costs)
+            costs.append(CutCosts(size * written, size * loaded, served(flow, extra, self.compatible, m)))
+        return unavoidable(flow, extra, costs)
 
     def _extra_bytes(self, first: int, last: int, between: int) -> int:
         """E of a stretch: bytes beyond once in whatever group holds two operators and all between them; NEVER if none does."""
         if not self.groups.parameters_fit(between):
             return NEVER
-        found = NEVER
-        for mode, mates in zip((*self.anywhere, *self.whole), self._mates, strict=True):
-            if found and mates[first] >> last & 1:
-                found = min(found, mode.extra_bytes(between, self.beta) or (0 if mode.whole else self._reread_bytes(first)))
-        return found
+        least = NEVER
+        for mode, compatible in zip((*self.anywhere, *self.whole), self._compatible, strict=True):
+            if least and compatible[first] >> last & 1:
+                least = min(least, mode.extra_bytes(between, self.beta) or (0 if mode.whole else self._reread_bytes(first)))
+        return least
 
     def _reread_bytes(self, op: int) -> int:
         """Bytes that an operator reads again when it is alone or heads an epilogue group, in the modes that run on any buffer.
@@ -193,13 +193,13 @@ class Bounds:
     def forced(self) -> list[int]:
         """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its readers: it is written and read again."""
         flow = self.groups.dataflow
-        found: list[int] = []
+        spilled: list[int] = []
         for m, size in enumerate(self.groups.map_bytes):
             producer = flow.producer[m]
-            apart = flow.readers[m] & ~self.mates[producer] if producer >= 0 else 0
+            apart = flow.readers[m] & ~self.compatible[producer] if producer >= 0 else 0
             written = bool(apart) and not flow.is_output[m] and bool(self.counted >> producer & 1)
-            found.append(size * (written + bool(apart & self.counted)))
-        return found
+            spilled.append(size * (written + bool(apart & self.counted)))
+        return spilled
 
 
 def _gates(flow: Dataflow, m: int) -> Iterator[int]:

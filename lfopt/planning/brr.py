@@ -28,10 +28,10 @@ import numpy as np
 
 from lfopt.ir import NEVER, Hardware, Node, Place, store_ends
 from lfopt.ops import Dataflow, bits
-from lfopt.planning.banding import Grid, Ints, Made, lowest, needed, rows_made
-from lfopt.planning.brr_schedule import SLOTS, Run, Schedule
+from lfopt.planning.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
+from lfopt.planning.brr_schedule import SLOTS, BandScheduler, ChosenBands
 from lfopt.planning.limit import Limit
-from lfopt.planning.slices import STARTS, Draft, Slices, Start
+from lfopt.planning.slices import STARTS, SliceSizes, Slicing, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Banded:
         return self.weight_passes * self.pass_bytes
 
 
-class Needs(NamedTuple):
+class SlotCounts(NamedTuple):
     """Slots of places, per number of bands."""
 
     rings: dict[int, Ints]  # per full map: rows
@@ -60,16 +60,16 @@ class Needs(NamedTuple):
     sums: dict[int, Ints]  # per operator that sums over slices: rows
 
 
-class Bands:
+class BandedGroups:
     """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised. Only `cheapest` asks for the size of the buffer.
 
-    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can, `channel_align`. `wide`: see `Slices`.
+    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can, `channel_align`. `wide`: see `SliceSizes`.
     """
 
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None, *, wide: bool = False) -> None:
         self.dataflow = dataflow
-        self.slices = Slices(dataflow, hardware, width or hardware.channel_align, wide=wide)
-        self._grids: dict[int, Grid] = {}
+        self.slices = SliceSizes(dataflow, hardware, width or hardware.channel_align, wide=wide)
+        self._grids: dict[int, BandGrid] = {}
         self._floors: dict[int, int] = {}
         self._least: dict[int, int] = {}
         self._choices: dict[int, tuple[Banded, ...]] = {}
@@ -87,21 +87,21 @@ class Bands:
 
     def like(self, mask: int, banded: Banded) -> Banded | None:
         """The same way to run the group, as sliced here; None if there is none."""
-        found = self._sized(mask, Grid((banded.bands,)))
-        return next((choice for choice in found if (choice.start, choice.resident) == (banded.start, banded.resident)), None)
+        choices = self._sized(mask, BandGrid((banded.bands,)))
+        return next((choice for choice in choices if (choice.start, choice.resident) == (banded.start, banded.resident)), None)
 
     def summing(self, mask: int, bands: int) -> list[Banded]:
         """The ways to run the group in so many bands, weights streaming, in which something sums over slices."""
         starts = {start for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True) if draft is not None and draft.summing}
-        found = self._sized(mask, Grid((bands,))) if starts else []
-        return [choice for choice in found if choice.start in starts and not choice.resident]
+        choices = self._sized(mask, BandGrid((bands,))) if starts else []
+        return [choice for choice in choices if choice.start in starts and not choice.resident]
 
     def floor(self, mask: int) -> int:
         """Lower bound on F_beta, for the group and every group that it is grown into by operators of higher index; NEVER if none can run so."""
-        found = self._floors.get(mask)
-        if found is None:
-            found = self._floors[mask] = min((draft.floor for draft in self.slices.drafts(mask) if draft is not None), default=NEVER)
-        return found
+        least = self._floors.get(mask)
+        if least is None:
+            least = self._floors[mask] = min((draft.floor for draft in self.slices.drafts(mask) if draft is not None), default=NEVER)
+        return least
 
     def least(self, mask: int) -> int:
         """The least F_beta of any choice; NEVER if the group cannot run so.
@@ -110,8 +110,8 @@ class Bands:
         """
         if mask not in self._least:
             heights = {self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))}
-            found = self._sized(mask, Grid((*heights,))) if len(heights) == 1 else self.choices(mask)
-            self._least[mask] = min((choice.buffer_bytes for choice in found), default=NEVER)
+            choices = self._sized(mask, BandGrid((*heights,))) if len(heights) == 1 else self.choices(mask)
+            self._least[mask] = min((choice.buffer_bytes for choice in choices), default=NEVER)
         return self._least[mask]
 
     def choices(self, mask: int) -> tuple[Banded, ...]:
@@ -126,17 +126,17 @@ class Bands:
 
     def macs(self, mask: int, banded: Banded) -> int:
         """Multiply-accumulates, those that bands repeat included. All rows of an operator count alike."""
-        flow, made = self.dataflow, self._made(mask, self.slices.draft(mask, banded.start), Grid((banded.bands,)))
-        return sum(-(-flow.macs[i] * int((rows.stop - rows.start).sum()) // flow.heights[i]) for i, rows in made.items())
+        flow, computed = self.dataflow, self._computed_rows(mask, self.slices.draft(mask, banded.start), BandGrid((banded.bands,)))
+        return sum(-(-flow.macs[i] * int((rows.stop - rows.start).sum()) // flow.heights[i]) for i, rows in computed.items())
 
     def schedule(self, mask: int, banded: Banded, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places in the buffer, and the steps. Raises Unwritten beyond the limit."""
-        draft, grid = self.slices.draft(mask, banded.start), Grid((banded.bands,))
-        made = self._made(mask, draft, grid)
-        rows = {i: [*zip(*(column.tolist() for column in found), strict=True)] for i, found in made.items()}
-        slots = [{key: int(found[0]) for key, found in kind.items() if found[0]} for kind in self._needs(mask, draft, made, grid)]
-        run = Run(mask, draft, banded.bands, banded.resident, rows, *slots)
-        places, steps = Schedule(self.slices, run).build(limit or Limit())
+        draft, grid = self.slices.draft(mask, banded.start), BandGrid((banded.bands,))
+        computed = self._computed_rows(mask, draft, grid)
+        rows = {i: [*zip(*(column.tolist() for column in columns), strict=True)] for i, columns in computed.items()}
+        slots = [{key: int(most[0]) for key, most in kind.items() if most[0]} for kind in self._needs(mask, draft, computed, grid)]
+        run = ChosenBands(mask, draft, banded.bands, banded.resident, rows, *slots)
+        places, steps = BandScheduler(self.slices, run).build(limit or Limit())
         end = store_ends(places, self.slices.hardware)["buffer"]
         assert end == banded.buffer_bytes, f"the places end at {end}, planned were {banded.buffer_bytes} bytes"
         return places, steps
@@ -145,7 +145,7 @@ class Bands:
         """Every start and number of bands that is tried, with weights streaming and with all of them on chip."""
         tall = self._tallest(mask)
         if tall not in self._grids:
-            self._grids[tall] = Grid.up_to(tall)
+            self._grids[tall] = BandGrid.up_to(tall)
         return self._sized(mask, self._grids[tall])
 
     # -- rows and buffer ---------------------------------------------------------------------------------------------------------------------
@@ -154,25 +154,25 @@ class Bands:
         """Rows of the tallest sink."""
         return max((self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))), default=1)
 
-    def _sized(self, mask: int, grid: Grid) -> list[Banded]:
+    def _sized(self, mask: int, grid: BandGrid) -> list[Banded]:
         """See `candidates`; for the numbers of bands of one grid."""
         slices, tall = self.slices, self._tallest(mask)
         passing, held_bytes, all_bytes = self._constants(mask)
-        found: list[Banded] = []
+        choices: list[Banded] = []
         for start, draft in zip(STARTS, slices.drafts(mask), strict=True):
-            if draft is None or (found and not draft.forks) or not all(slices.stored_evenly(m) for m in draft.head if slices.leaves(m, mask)):
+            if draft is None or (choices and not draft.forks) or not all(slices.stored_evenly(m) for m in draft.head if slices.leaves(m, mask)):
                 continue
-            sizes = self._map_bytes(draft, self._needs(mask, draft, self._made(mask, draft, grid), grid))
+            sizes = self._map_bytes(draft, self._needs(mask, draft, self._computed_rows(mask, draft, grid), grid))
             streaming = self._streaming(draft, passing) + held_bytes
             by_blocks = held_bytes + sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
-            ways = [(False, streaming, by_blocks)] if all_bytes else []
-            ways.append((True, all_bytes, all_bytes))
+            options = [(False, streaming, by_blocks)] if all_bytes else []
+            options.append((True, all_bytes, all_bytes))
             for bands, size in zip(grid.counts.tolist(), sizes.tolist(), strict=True):
-                for resident, weights, pass_bytes in ways:
+                for resident, weights, pass_bytes in options:
                     need = slices.hardware.buffer_need(size, weights)
                     if need < NEVER:
-                        found.append(Banded(1 if resident else bands, -(-tall // bands), need, start, bands, resident, pass_bytes))
-        return found
+                        choices.append(Banded(1 if resident else bands, -(-tall // bands), need, start, bands, resident, pass_bytes))
+        return choices
 
     def _constants(self, mask: int) -> tuple[Collection[int], int, int]:
         """(operators whose weights can pass, bytes of constants that cannot, bytes of all constants)."""
@@ -180,7 +180,7 @@ class Bands:
         held_bytes = sum(held.values())
         return passing, held_bytes, held_bytes + sum(self.slices.constant_bytes[s.name] for streamed in passing.values() for s in streamed)
 
-    def _streaming(self, draft: Draft, passing: Collection[int]) -> int:
+    def _streaming(self, draft: Slicing, passing: Collection[int]) -> int:
         """Bytes of the place that weights pass through."""
         return SLOTS * max((self.slices.block_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing), default=0)
 
@@ -190,11 +190,11 @@ class Bands:
         drafts = (draft for draft in self.slices.drafts(mask) if draft is not None)
         return min((min(self._streaming(draft, passing) + held_bytes, all_bytes) for draft in drafts), default=NEVER)
 
-    def _made(self, mask: int, draft: Draft, grid: Grid) -> dict[int, Made]:
+    def _computed_rows(self, mask: int, draft: Slicing, grid: BandGrid) -> dict[int, ComputedRows]:
         """Rows that every operator computes in every band, by operator, consumers first."""
-        return rows_made(self.dataflow, mask, grid, draft.head, self.dataflow.operands, self.dataflow.heights)
+        return computed_rows(self.dataflow, mask, grid, draft.head, self.dataflow.operands, self.dataflow.heights)
 
-    def _needs(self, mask: int, draft: Draft, made: dict[int, Made], grid: Grid) -> Needs:
+    def _needs(self, mask: int, draft: Slicing, computed: dict[int, ComputedRows], grid: BandGrid) -> SlotCounts:
         """Slots of rings, slices and sums."""
         flow, slices = self.dataflow, self.slices
         kept: dict[int, Ints] = {}  # per full map that is read: lowest row that this band or a later one reads
@@ -203,15 +203,15 @@ class Bands:
             for o in flow.operands[i]:
                 if o.map in draft.head:
                     continue
-                low = lowest(o.reads, made[i].low)
+                low = lowest(o.reads, computed[i].low)
                 kept[o.map] = np.minimum(kept[o.map], low) if o.map in kept else low
                 producer = flow.producer[o.map]
                 if producer < 0 or not mask >> producer & 1:
-                    stop = needed(o.reads, made[i].stop)
+                    stop = needed(o.reads, computed[i].stop)
                     loaded[o.map] = np.maximum(loaded[o.map], stop) if o.map in loaded else stop
-        needs = Needs({m: np.maximum(grid.most(stop - np.minimum(kept[m], stop)), 1) for m, stop in loaded.items()}, {}, {})
+        needs = SlotCounts({m: np.maximum(grid.most(stop - np.minimum(kept[m], stop)), 1) for m, stop in loaded.items()}, {}, {})
         for i in bits(mask):
-            rows = made[i]
+            rows = computed[i]
             for m in flow.results[i]:
                 if m in draft.head:
                     needs.slices[m] = grid.most(rows.stop - rows.start)
@@ -221,7 +221,7 @@ class Bands:
                 needs.sums[i] = grid.most(rows.stop - rows.start)
         return needs
 
-    def _map_bytes(self, draft: Draft, needs: Needs) -> Ints:
+    def _map_bytes(self, draft: Slicing, needs: SlotCounts) -> Ints:
         """Per number of bands: bytes of rings, and of the slices and sums of the largest segment."""
         slices = self.slices
         rings = [rows * slices.row_bytes[m] for m, rows in needs.rings.items()]

@@ -15,39 +15,39 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.limit import Limit
-from lfopt.planning.slices import Draft, Slices
+from lfopt.planning.rolling import rolled
+from lfopt.planning.slices import SliceSizes, Slicing
 from lfopt.planning.streaming import with_rows
-from lfopt.planning.turns import in_turn
 
 SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
 
 
-Rows = tuple[int, int, int, int]  # first row computed, first not computed, first that no band before computed, lowest from this band on
+BandRows = tuple[int, int, int, int]  # first row computed, first not computed, first that no band before computed, lowest from this band on
 
 
-class Run(NamedTuple):
+class ChosenBands(NamedTuple):
     """A group whose bands are chosen."""
 
     mask: int
-    draft: Draft
+    draft: Slicing
     bands: int
     resident: bool  # whether all weights stay on chip
-    rows: dict[int, list[Rows]]  # per operator and band
+    rows: dict[int, list[BandRows]]  # per operator and band
     rings: dict[int, int]  # per full map: rows held
     slices: dict[int, int]  # per sliced map: rows held
     sums: dict[int, int]  # per operator that sums over slices: rows of partial sums
 
 
-def _in_turn(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
+def _rolled(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
     """The body for one span after the other."""
-    return in_turn([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
+    return rolled([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
 
 
-class Schedule:
+class BandScheduler:
     """Writes down the schedule of one group."""
 
-    def __init__(self, slices: Slices, run: Run) -> None:
+    def __init__(self, slices: SliceSizes, run: ChosenBands) -> None:
         self.slices, self.run = slices, run
         self.mask, self.draft, self.rows = run.mask, run.draft, run.rows
         self.flow, self.layout = slices.dataflow, slices.layout
@@ -98,7 +98,7 @@ class Schedule:
 
     def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        bands = [*limit.made(tuple(self._band(band)) for band in range(self.run.bands))]
+        bands = [*limit.allowed(tuple(self._band(band)) for band in range(self.run.bands))]
         head: list[Node] = [*self._constants()] if self.run.resident else []
         return tuple(self.places), (*head, *fold(bands, LONGEST_PERIOD))
 
@@ -122,7 +122,7 @@ class Schedule:
                 yield from self._loads(m, [(self.inputs[m][-1][-1][1], self.flow.maps[m].rows)])
 
     def _inputs(self) -> dict[int, list[list[Span]]]:
-        """Per external map, in the order of their readers, and per band: rows to load in turns. Rows that nobody will read go first."""
+        """Per external map, in the order of their readers, and per band: rows to load in turns. Rows that nothing will read go first."""
         flow = self.flow
         readers: dict[int, list[tuple[int, tuple[int, ...], tuple[int, ...]]]] = {}
         for i in bits(self.mask):
@@ -130,7 +130,7 @@ class Schedule:
                 producer = flow.producer[o.map]
                 if producer < 0 or not self.mask >> producer & 1:
                     readers.setdefault(o.map, []).append((i, (0, *o.reads.need), o.reads.keep))
-        found: dict[int, list[list[Span]]] = {}
+        loads: dict[int, list[list[Span]]] = {}
         for m, reads in readers.items():
             loaded, bands = 0, list[list[Span]]()
             for band in range(self.run.bands):
@@ -139,8 +139,8 @@ class Schedule:
                 kept = min(max(kept, loaded), stop)
                 bands.append([(loaded, kept), (kept, stop)])
                 loaded = stop
-            found[m] = bands
-        return found
+            loads[m] = bands
+        return loads
 
     def _loads(self, m: int, spans: Sequence[Span]) -> Iterator[Step]:
         """Rows of an external map, no more at a time than its ring has."""
@@ -157,7 +157,7 @@ class Schedule:
         start, stop, *_ = self.rows[op][band]
         if op in self.passing:
             first, spans = self.number, self.slices.spans(self.flow.calls[op].result)
-            yield from _in_turn(spans, lambda k, span: [*self._block(op, first + k, span), *self._computes(op, (start, stop), span)])
+            yield from _rolled(spans, lambda k, span: [*self._block(op, first + k, span), *self._computes(op, (start, stop), span)])
             self.number += len(spans)
         else:
             yield from self._computes(op, (start, stop))
@@ -170,7 +170,7 @@ class Schedule:
         blocks = [self._block_count(i) for i in members]
         base, last = self.number, len(spans) - 1
 
-        def turn(k: int, span: Span) -> list[Node]:
+        def iteration(k: int, span: Span) -> list[Node]:
             number, steps = base + k * sum(blocks), list[Node]()
             for i, count in zip(members, blocks, strict=True):
                 if self._is_summing(i):
@@ -184,9 +184,9 @@ class Schedule:
                 number += count
             return steps
 
-        yield from turn(0, spans[0])
-        yield from _in_turn(spans[1:-1], lambda k, span: turn(k + 1, span))
-        yield from turn(last, spans[last])
+        yield from iteration(0, spans[0])
+        yield from _rolled(spans[1:-1], lambda k, span: iteration(k + 1, span))
+        yield from iteration(last, spans[last])
         self.number += len(spans) * sum(blocks)
         for i in members:
             if not any(m in self.draft.head for m in self.flow.results[i]):
@@ -205,13 +205,13 @@ class Schedule:
 
         def compute(span: Span | None) -> Iterator[Step]:
             for step in self._computes(op, (start, stop), span):
-                yield replace(step, inputs=inputs, sums=self.sums[op], first=first, last=last)
+                yield replace(step, inputs=inputs, accumulator=self.sums[op], first=first, last=last)
 
         if op not in self.passing:
             yield from compute(None)
             return
         spans = self.slices.blocks(op, sums=True)
-        yield from _in_turn(spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)])
+        yield from _rolled(spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)])
 
     def _block(self, op: int, number: int, span: Span, inputs: Span | None = None, *, late: bool = True) -> Iterator[Step]:
         """Load the weights of some output channels, of some input channels if `inputs` says so; a bias only where sums are finished."""

@@ -28,8 +28,8 @@ from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.modes import NEVER, SCHEMES, Linked, Traffic
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.stages import Rewriting, Stage
-from lfopt.planning.streaming import Layout
+from lfopt.planning.stages import ChainStage, StageBuilder
+from lfopt.planning.streaming import BufferLayout
 
 MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
 LONGEST = 12  # pieces that a stage is made of
@@ -67,14 +67,14 @@ def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
 def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False) -> tuple[int, ...]:
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
-    found: list[Linked | int] = []
+    linked: list[Linked | int] = []
     for constrained, run in groupby(groups, lambda group: bool(group & costs.rules.touched)):
         unlinked = [*run]
-        found += unlinked if constrained else _Linking(costs, unlinked, late, everywhere=everywhere).run()
-    for chain in found:
+        linked += unlinked if constrained else _Linking(costs, unlinked, late, everywhere=everywhere).run()
+    for chain in linked:
         if isinstance(chain, Linked):
             costs.learn(chain)
-    return tuple(chain.mask if isinstance(chain, Linked) else chain for chain in found)
+    return tuple(chain.mask if isinstance(chain, Linked) else chain for chain in linked)
 
 
 class _Linking:
@@ -83,7 +83,7 @@ class _Linking:
         self.late = lambda: late(len(self.known))
         self.most_crossing, self.longest = (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
-        self.layout = Layout(self.flow, costs.hardware)
+        self.layout = BufferLayout(self.flow, costs.hardware)
         self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]  # whole on chip
         order = [i for group in groups for i in bits(group)]
         at = {i: k for k, i in enumerate(order)}
@@ -98,7 +98,7 @@ class _Linking:
         self.edges: dict[int, list[tuple[int, int]]] = {}  # by first cut
         self.reckoning = True  # whether a path may run through stages that were not worked out
         self.reckoned: dict[Edge, int] = {}
-        self.known: dict[Edge, tuple[int, Stage | None]] = {}
+        self.known: dict[Edge, tuple[int, ChainStage | None]] = {}
         self.less: dict[Edge, int] = {}  # bytes of the buffer that a stage must do without, since maps that stay are in its way
         self._next: dict[tuple[int, Kept], list[tuple[Edge, int]]] = {}
 
@@ -113,7 +113,11 @@ class _Linking:
             if maker in at:
                 for position in range(at[maker] + 1, self.last[m] + 1):
                     crossing[position].append(size)
-        fit = (found for found in enumerate(crossing) if found[1] and min(found[1]) < self.beta and len(found[1]) <= self.most_crossing)
+        fit = (
+            maps_across
+            for maps_across in enumerate(crossing)
+            if maps_across[1] and min(maps_across[1]) < self.beta and len(maps_across[1]) <= self.most_crossing
+        )
         return sorted(ends | {position for position, _ in fit})
 
     def _ahead(self, first: int) -> Iterator[tuple[int, int]]:
@@ -173,18 +177,18 @@ class _Linking:
             new = [edge for edge in self._path() if (edge.enter or edge.leave) and edge not in self.known]
             for edge in takewhile(lambda _: not self.late(), new):
                 self.known[edge] = self._work_out(edge)
-            if not new and (found := self._joined()) is not None:
-                return found
+            if not new and (chains := self._joined()) is not None:
+                return chains
         self.reckoning = False  # what was worked out must do
         for _ in range(ROUNDS):
-            if (found := self._joined()) is not None:
-                return found
+            if (chains := self._joined()) is not None:
+                return chains
         return [*self.given]
 
     def _joined(self) -> list[Linked | int] | None:
         """The stages of the cheapest path, joined; None where a chain does not come about: then its stages cost more."""
-        found = [self._mask(edges[0]) if not edges[-1].enter else self._join(edges) for edges in _chains(self._path())]
-        return None if None in found else [chain for chain in found if chain is not None]
+        chains = [self._mask(edges[0]) if not edges[-1].enter else self._join(edges) for edges in _chains(self._path())]
+        return None if None in chains else [chain for chain in chains if chain is not None]
 
     def _path(self) -> list[Edge]:
         """The cheapest stages from the first operator to the last, as far as costs are known."""
@@ -227,15 +231,15 @@ class _Linking:
         """Of so many bytes: what is left if all that is loaded repeatedly is on chip anyway."""
         enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
         read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
-        made = {m for i in bits(mask) for m in self.flow.results[i]}
-        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - made) + sum(self.sizes.map_bytes[m] for m in leave & made)
-        if (enter | leave) & read - made:
+        written = {m for i in bits(mask) for m in self.flow.results[i]}
+        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - written) + sum(self.sizes.map_bytes[m] for m in leave & written)
+        if (enter | leave) & read - written:
             total -= dram.input - self.sizes.once(mask).input
         return total
 
     # -- stages ------------------------------------------------------------------------------------------------------------------------------
 
-    def _work_out(self, edge: Edge) -> tuple[int, Stage | None]:
+    def _work_out(self, edge: Edge) -> tuple[int, ChainStage | None]:
         """The stage that moves the fewest bytes, of all modes, each as it runs on what the maps leave of the buffer."""
         costs, mask = self.costs, self._mask(edge)
         enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
@@ -251,7 +255,7 @@ class _Linking:
                 if price is not None:
                     least = self._at_least(price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask)
                     tried.setdefault((name, price.dram_bytes, price.required_bytes), (least, []))[1].append(budget)
-        best: tuple[int, Stage | None] = NEVER, None
+        best: tuple[int, ChainStage | None] = NEVER, None
         for (name, _, _), (least, same) in sorted(tried.items(), key=lambda item: item[1][0]):
             if least >= best[0]:
                 break
@@ -262,20 +266,20 @@ class _Linking:
                     break
         return best if best[1] is None else (best[0] + self.sizes.parameter_bytes(mask), best[1])
 
-    def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> Stage | None:
+    def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> ChainStage | None:
         mode = self.costs.modes[name]
         scheduled = mode.schedule(mask, budget, mode.terms(mask, budget).band_rows if not mode.heights(mask) else 1)
         if isinstance(scheduled.make, str):
             return None
         try:
-            stage = Rewriting(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
+            stage = StageBuilder(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
         except Unwritten:
             return None
         if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
         return stage if stage.used.keys() == stage.held.keys() else None  # of a map without elements, no step says when it is used
 
-    def _fits(self, stage: Stage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
+    def _fits(self, stage: ChainStage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
         """Whether a stage fits by itself, with the maps that are on chip around it."""
         hardware, lives = self.layout.hardware, dict[Store, list[Life]]()
         for lot in stage.lots:
@@ -286,10 +290,10 @@ class _Linking:
                 continue
             start = 0 if m in enter or m in stage.over else first
             lives.setdefault("buffer", []).append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
-        return all(allocate(found)[1] < (left if store == "buffer" else hardware.stores[store]) for store, found in lives.items())
+        return all(allocate(live)[1] < (left if store == "buffer" else hardware.stores[store]) for store, live in lives.items())
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
-        """The chain of stages; None where it does not hang together, or does not fit: then the stage that reaches highest must do with less."""
+        """The chain of stages; None where it is not connected, or does not fit: then the stage that reaches highest must do with less."""
         stages = [self.known[edge][1] for edge in edges]
         assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
         mask = sum(stage.mask for stage in stages if stage is not None)
@@ -301,10 +305,10 @@ class _Linking:
             assert stage is not None
             loads = [self.layout.load_parameters(*pair) for i in bits(stage.mask) for pair in self.sizes.parameters_of(i)]
             joined.add(stage, loads, {m for m, _ in edge.enter}, {m for m, _ in edge.leave})
-        found = joined.build(self.beta)
-        if isinstance(found, Linked):
-            return found
-        number, excess = found
+        outcome = joined.build(self.beta)
+        if isinstance(outcome, Linked):
+            return outcome
+        number, excess = outcome
         self.less[edges[number]] = self.less.get(edges[number], 0) + max(excess, self.less.get(edges[number], 0))
         self.known.pop(edges[number])
         return None
@@ -313,10 +317,10 @@ class _Linking:
 class _Joining:
     """Puts stages one after the other."""
 
-    def __init__(self, flow: Dataflow, layout: Layout, mask: int) -> None:
+    def __init__(self, flow: Dataflow, layout: BufferLayout, mask: int) -> None:
         self.layout, self.mask = layout, mask
         inside = {m for i in bits(mask) for m in flow.results[i]}
-        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nobody else needs
+        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nothing else needs
         self.places: list[Place] = []
         self.nodes: list[Node] = []
         self.lives: list[Life] = []
@@ -327,7 +331,7 @@ class _Joining:
         self.ends: list[int] = []  # nodes up to the end of each stage
         self.held: list[int] = []  # places of maps that stay
 
-    def add(self, stage: Stage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
+    def add(self, stage: ChainStage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
         """Append a stage, behind the loads of its parameters. `enter`, `leave`: maps that are on chip before and after it."""
         self.nodes += parameters
         base, number = len(self.nodes), dict[int, int]()
@@ -371,7 +375,7 @@ class _Joining:
             return replace(node, body=tuple(self._renumbered(inner, number) for inner in node.body))
         if not isinstance(node, Transfer):
             places = tuple(number.get(k, -1) for k in node.places)
-            return replace(node, places=places, sums=number.get(node.sums, -1))
+            return replace(node, places=places, accumulator=number.get(node.accumulator, -1))
         spilled = node.tensor in self.inside and node.kind in ("input", "output")
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 
@@ -379,18 +383,18 @@ class _Joining:
         """The chain; where it does not fit: the stage that reaches highest, and by how much."""
         addresses = [0] * len(self.lives)
         for store, size in (self.layout.hardware.stores | {"buffer": beta}).items():
-            own = [k for k, found in enumerate(self.stores) if found == store]
+            own = [k for k, of in enumerate(self.stores) if of == store]
             lives = [self.lives[k] for k in own]
-            found, top = allocate(lives)
+            addresses_here, top = allocate(lives)
             if top >= size:
                 held = {self.at[k][0] for k in self.held}
                 other = from_both_ends(lives, {j for j, k in enumerate(own) if k in held}, (size - 1) // ALIGN * ALIGN)
-                found, top = other if other[1] < top else (found, top)
+                addresses_here, top = other if other[1] < top else (addresses_here, top)
             if top >= size:
-                ends = [address + life.bytes for address, life in zip(found, lives, strict=True)]
+                ends = [address + life.bytes for address, life in zip(addresses_here, lives, strict=True)]
                 highest = lives[max(range(len(ends)), key=lambda k: (ends[k], -lives[k].bytes))]
                 return bisect_right(self.ends, highest.first), top - size + 1
-            for k, address in zip(own, found, strict=True):
+            for k, address in zip(own, addresses_here, strict=True):
                 addresses[k] = address
         places = tuple(replace(place, address=addresses[life] + offset) for place, (life, offset) in zip(self.places, self.at, strict=True))
         nodes = tuple(self.nodes)
@@ -406,5 +410,5 @@ def _chains(path: Sequence[Edge]) -> Iterator[list[Edge]]:
     for edge in path:
         numbers.append(number)
         number += not edge.leave
-    for _, found in groupby(zip(numbers, path, strict=True), key=lambda item: item[0]):
-        yield [edge for _, edge in found]
+    for _, edges in groupby(zip(numbers, path, strict=True), key=lambda item: item[0]):
+        yield [edge for _, edge in edges]

@@ -5,7 +5,7 @@ there are, the caller says: a Hardware has them, and for the chip in RTL so has 
 
 A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command passes over its pixels for every block of
 output channels and
-    a contraction    every block of input channels and every element of the kernel (`contraction`)
+    a contraction    every block of input channels and every element of the kernel (`contraction_loops`)
     a pool           every element of its window that meets the map (`sliding`)
     everything else  every element read (`vector_passes`).
 What moves channels becomes one for each copy of lanes (`lfopt.planning.lanes`). Two operators the encoder takes apart further, and the cycle model
@@ -31,7 +31,7 @@ from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps, known
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
-from lfopt.planning.lanes import stretches
+from lfopt.planning.lanes import channel_runs
 
 MOST_STRIDE = COMPUTATION.by_name["o_step"].most  # of what scatters its operand: rows and columns of the result lie so far apart
 
@@ -49,8 +49,8 @@ def refusal(call: Call) -> str | None:
     how = arithmetic(call) if result.quantization is not None else None
     support = SUPPORTED.get(how) if how is not None else None
     if support is None:
-        found = how.value if how else f"that of {result.dtype}"
-        return f"its arithmetic is {found}; the accelerator does {', '.join(sorted(done.value for done in SUPPORTED))}"
+        name = how.value if how else f"that of {result.dtype}"
+        return f"its arithmetic is {name}; the accelerator does {', '.join(sorted(done.value for done in SUPPORTED))}"
     return support.refusal(call) if support.does(call.operator.kind) else support.accepted
 
 
@@ -69,8 +69,8 @@ def _refused_scatter(call: Call) -> str | None:
         return f"found {groups} groups; the accelerator does 1" if len(call.result) == 4 else _refused_window(call)
     rows, columns = windows(call)
     if max(rows.dilation, columns.dilation) > 1 or max(rows.stride, columns.stride) > MOST_STRIDE:
-        found = f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
-        return f"found {found}; the accelerator does strides up to {MOST_STRIDE}, and no dilation"
+        geometry = f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
+        return f"found {geometry}; the accelerator does strides up to {MOST_STRIDE}, and no dilation"
     return None
 
 
@@ -118,20 +118,20 @@ def _refused_extreme(call: Call) -> str | None:
 
 
 def _refused_choice(call: Call) -> str | None:
-    return SUPPORTED[CHOICE].accepted if stretches(call) is None else None
+    return SUPPORTED[CHOICE].accepted if channel_runs(call) is None else None
 
 
 def _refused_move(call: Call) -> str | None:
     if call.operator.kind != "Resize":
-        return SUPPORTED[MOVE].accepted if any(stretches(call, k) is None for k in range(len(call.results))) else None
+        return SUPPORTED[MOVE].accepted if any(channel_runs(call, k) is None for k in range(len(call.results))) else None
     alike = len(call.result) == 4 and call.result[:2] == call.shape(0)[:2]
     return None if alike and known(call) and _repeats(call, 2) and _repeats(call, 3) else SUPPORTED[MOVE].accepted
 
 
 def _repeats(call: Call, axis: int) -> bool:
     """Whether a Resize to the nearest element makes the same number of elements of each along an axis."""
-    size, made, found = call.shape(0)[axis], call.result[axis], axis_taps(call, axis)
-    return found is None or bool(size and made % size == 0 and (found.indices == np.arange(made)[:, None] // (made // size)).all())
+    size, size_out, taps = call.shape(0)[axis], call.result[axis], axis_taps(call, axis)
+    return taps is None or bool(size and size_out % size == 0 and (taps.indices == np.arange(size_out)[:, None] // (size_out // size)).all())
 
 
 class Support(NamedTuple):
@@ -206,7 +206,7 @@ def blocks(channels: int, lanes: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SpatialWindow:
     """Rows and columns of an operand for one element of the result."""
 
     rows: int = 1
@@ -218,17 +218,17 @@ class Window:
     pad_columns: int = 0
 
 
-def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
+def sliding(call: Call, within: tuple[Span, Span] | None = None) -> SpatialWindow:
     """The window of a convolution or pool in two dimensions, with one dilation.
 
     `within`: (rows, columns) of the result; what of the window meets the map in none of them is left out (kernels may be far larger than maps).
     """
     rows, columns = windows(call)
     dilation = rows.dilation if rows.kernel > 1 else columns.dilation
-    stride_rows, stride_columns = (found.stride if found.size_out > 1 else 1 for found in (rows, columns))  # a single window does not move
+    stride_rows, stride_columns = (axis.stride if axis.size_out > 1 else 1 for axis in (rows, columns))  # a single window does not move
     if within is not None:
         rows, columns = rows.trimmed(within[0]), columns.trimmed(within[1])
-    return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
+    return SpatialWindow(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
 
 
 def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: int) -> tuple[int, int]:
@@ -241,14 +241,14 @@ def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: in
     >>> reach(3, 1, 56, 16, 4, 4), reach(5, 1, 56, 16, 4, 4), reach(5, 2, 56, 16, 4, 4), reach(3, 3, 56, 16, 4, 4)
     ((4, 4), (3, 5), (2, 6), (1, 4))
     """
-    found = {1: window}
+    kernel_columns = {1: window}
     if width > 1:
-        found |= {columns: min(rows // columns, window + stride) for columns in range(2, min(most, window // stride, rows) + 1)}
-    columns = min(found, key=lambda columns: (Fraction(-(-kernel // found[columns]), columns), -columns))
-    return columns, found[columns]
+        kernel_columns |= {columns: min(rows // columns, window + stride) for columns in range(2, min(most, window // stride, rows) + 1)}
+    columns = min(kernel_columns, key=lambda columns: (Fraction(-(-kernel // kernel_columns[columns]), columns), -columns))
+    return columns, kernel_columns[columns]
 
 
-class Phase(NamedTuple):
+class TransposedPhase(NamedTuple):
     """Of the result of a ConvTranspose: every so manieth row and column, which a convolution with some elements of the kernel makes."""
 
     row: int  # the first
@@ -256,7 +256,7 @@ class Phase(NamedTuple):
     down: int  # from one row to the next
     right: int
     kernel: tuple[tuple[int, ...], tuple[int, ...]]  # rows, columns of the kernel, in the order of those of the operand
-    window: Window
+    window: SpatialWindow
 
     def inside(self, rows: Span, columns: Span) -> tuple[Span, Span]:
         """Which rows and columns of the phase, counted from its first, lie in a box of the result."""
@@ -266,20 +266,20 @@ class Phase(NamedTuple):
 
 
 @once_per_call
-def phases(call: Call) -> tuple[Phase, ...]:
+def phases(call: Call) -> tuple[TransposedPhase, ...]:
     """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s."""
-    found: list[list[tuple[int, int, tuple[int, ...], int]]] = []
+    per_axis: list[list[tuple[int, int, tuple[int, ...], int]]] = []
     for axis in windows(call):
         parts: list[tuple[int, int, tuple[int, ...], int]] = []
         for first in range(min(axis.stride, axis.size_out)):
             remainder = (first + axis.pad) % axis.stride
             taps = tuple(range(remainder, axis.kernel, axis.stride))[::-1]
             parts.append((first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride))
-        found.append(parts)
+        per_axis.append(parts)
     return tuple(
-        Phase(row, column, down, right, (rows, columns), Window(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
-        for row, down, rows, pad_rows in found[0]
-        for column, right, columns, pad_columns in found[1]
+        TransposedPhase(row, column, down, right, (rows, columns), SpatialWindow(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
+        for row, down, rows, pad_rows in per_axis[0]
+        for column, right, columns, pad_columns in per_axis[1]
     )
 
 
@@ -307,7 +307,7 @@ def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
 # -- contractions --------------------------------------------------------------------------------------------------------------------------
 
 
-class Contraction(NamedTuple):
+class ContractionLoops(NamedTuple):
     """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the kernel."""
 
     groups: int
@@ -332,14 +332,14 @@ class Contraction(NamedTuple):
         if self.depthwise or self.narrow(lanes, window):
             width = window if self.side_by_side else 1
             full, rest = divmod(self.columns, width)
-            found = (full, width * self.inner), (int(rest > 0), rest * self.inner)
+            counted = (full, width * self.inner), (int(rest > 0), rest * self.inner)
         else:
             full, rest = divmod(self.inner, lanes)
-            found = (full * self.columns, lanes), ((rest > 0) * self.columns, rest)
-        return tuple((count, size) for count, size in found if count)
+            counted = (full * self.columns, lanes), ((rest > 0) * self.columns, rest)
+        return tuple((count, size) for count, size in counted if count)
 
 
-def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) -> Contraction:
+def contraction_loops(call: Call, out: Box | None = None, inputs: Span | None = None) -> ContractionLoops:
     """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result where none is given.
 
     `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a group begins.
@@ -363,7 +363,7 @@ def _depth(call: Call) -> int:
     return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]
 
 
-def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
+def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> ContractionLoops:
     """A Gemm or MatMul; the rows of its first matrix are pixels."""
     first, second, depth = call.shape(0), call.shape(1), _depth(call)
     if call.operator.kind == "Gemm":
@@ -375,10 +375,10 @@ def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> Contracti
         pixels = prod(matrix) if shared else prod(matrix[-1:]) if len(first) > 1 else 1
         groups = 1 if shared else prod(matrix) // max(pixels, 1)
     summed = depth if inner is None else inner
-    return Contraction(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
+    return ContractionLoops(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
 
 
-def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
+def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> ContractionLoops:
     """A convolution. Each pixel of a transposed one meets its share of the kernel: as many elements as input pixels are scattered to it."""
     weight, groups, transposed = call.shape(1), call.attribute("group", 1), row_of(call).transposed
     kernel, pixels, channels = weight[2:], shape[0] * prod(shape[2:]), shape[1]
@@ -390,7 +390,7 @@ def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contr
     rows, columns = taps // kernel[-1], kernel[-1]
     neighbours = set(call.attribute("dilations", (1,))) == {1}
     if is_depthwise(call):
-        return Contraction(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
+        return ContractionLoops(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
     per_group = weight[1] if transposed else weight[0] // groups
     count, outer = max(ceil(channels / per_group), 1), min(channels, per_group)
-    return Contraction(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)
+    return ContractionLoops(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)

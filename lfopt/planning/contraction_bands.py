@@ -11,33 +11,34 @@ from functools import cached_property
 from math import ceil
 
 from lfopt.ir import Box, DramBytes, Node, Place, Step, box_elements, fold
+from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
-from lfopt.planning.contractions import Contraction, distinct, extents_of
+from lfopt.planning.contractions import ContractionTiling, distinct, extents_of
 from lfopt.planning.finish import row_count
 from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry, Operand, row_span, with_rows
-from lfopt.planning.work import Work, channel_blocks, meet, spans
+from lfopt.planning.streaming import AllocationRequest, Operand, row_span, with_rows
+from lfopt.planning.tiling_region import TilingRegion, channel_blocks, meet
 
 
-class Bands(Contraction):
-    """Row bands on column strips; the weights pass once per band in blocks of `Work.width` output channels, double-buffered."""
+class ContractionBands(ContractionTiling):
+    """Row bands on column strips; the weights pass once per band in blocks of `TilingRegion.width` output channels, double-buffered."""
 
-    def __init__(self, work: Work, columns: Sequence[tuple[int, int]]) -> None:
-        super().__init__(work)
-        self.strips = work.frames(columns)
-        frames = Frames(work.layout, work.mask, work.rings, self.strips)
-        self.height = self.flow.heights[self.head]
-        self.operands = [o for o in frames.operands if not (o.op == self.head and o.input == 1)]
+    def __init__(self, region: TilingRegion, columns: Sequence[tuple[int, int]]) -> None:
+        super().__init__(region)
+        self.strips = region.frames(columns)
+        frames = Frames(region.layout, region.mask, region.rings, self.strips)
+        self.height = self.flow.heights[self.anchor]
+        self.operands = [o for o in frames.operands if not (o.op == self.anchor and o.input == 1)]
         self.by_source: dict[str, list[Operand]] = {}
         for operand in self.operands:
             self.by_source.setdefault(operand.source.name, []).append(operand)
         loads = frames.source_boxes()
         self.loads = [{name: boxes[name] for name in self.by_source} for boxes in loads]
-        beside = {name: [pair for pair in readers if not work.own(*pair)] for name, readers in frames.constants.items()}
+        beside = {name: [pair for pair in readers if not region.own(*pair)] for name, readers in frames.constants.items()}
         frames.constants = {name: readers for name, readers in beside.items() if readers}
         self.beside = [frames.constant_boxes(strip) for strip in self.strips]
-        self.blocks = channel_blocks(self.call, work.width)
+        self.blocks = channel_blocks(self.call, region.width)
         self._held: dict[tuple[str, int], int] = {}
 
     @cached_property
@@ -54,23 +55,28 @@ class Bands(Contraction):
         """Rows of a source held at once when bands have so many rows."""
         if (name, rows) not in self._held:
             readers, most = self.by_source[name], 1
-            for start, stop in spans(self.height, rows):
+            for start, stop in spans(0, self.height, rows):
                 most = max(most, max(o.reads.need[stop - 1] for o in readers) - min(o.reads.keep[start] for o in readers))
             self._held[name, rows] = most
         return self._held[name, rows]
 
-    def entries(self, rows: int) -> list[Entry]:
+    def entries(self, rows: int) -> list[AllocationRequest]:
         """The places."""
         layout = self.layout
-        found = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
-        found += [Entry(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source]
+        entries = [
+            AllocationRequest(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]
+        ]
+        entries += [
+            AllocationRequest(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads))
+            for name in self.by_source
+        ]
         widest = max(layout.row_on_chip(strip) for strip in self.strips)
-        found += [Entry(name, "map", rows, widest) for name in self.made]
+        entries += [AllocationRequest(name, "map", rows, widest) for name in self.results]
         if self.constants:
-            found.append(Entry(self.passing, "weight", 2, self._largest_block_bytes))
+            entries.append(AllocationRequest(self.passing, "weight", 2, self._largest_block_bytes))
         if self.second is not None:
-            found.append(Entry(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
-        return found
+            entries.append(AllocationRequest(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
+        return entries
 
     def need(self, rows: int) -> int:
         """Buffer bytes."""
@@ -82,7 +88,7 @@ class Bands(Contraction):
 
     @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of the head's weights and bias in one pass, block by block."""
+        """DRAM bytes of the anchor's weights and bias in one pass, block by block."""
         return sum(times * self.constant_bytes(block) for block, times in Counter(map(extents_of, self.blocks)).items())
 
     def dram(self, rows: int) -> DramBytes:
@@ -113,21 +119,21 @@ class Bands(Contraction):
         number = 0  # of the weight block
         strips: list[tuple[Node, ...]] = []
         for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
-            head = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
+            constants = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
             loaded = {name: row_span(box)[1] if self._stays(name, box, rows, before) else row_span(box)[0] for name, box in loads.items()}
             bands: list[tuple[Node, ...]] = []
-            for start, stop in spans(self.height, rows):
+            for start, stop in spans(0, self.height, rows):
                 steps: list[Node] = []
                 for name, box in loads.items():
                     until = max(o.reads.need[stop - 1] for o in self.by_source[name])
                     steps += self._load(name, box, loaded, until, at)
                 boxes = [with_rows(meet(block, strip), (start, stop)) for block in self.blocks]
-                steps += fold([*limit.made(self._block(box, at, number + k) for k, box in enumerate(boxes))])
+                steps += fold([*limit.allowed(self._block(box, at, number + k) for k, box in enumerate(boxes))])
                 number += len(boxes)
                 steps += self.finish.epilogue(with_rows(strip, (start, stop)), at)
                 bands.append(tuple(steps))
-            tail = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
-            strips.append((*head, *fold(bands), *tail))
+            rest = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
+            strips.append((*constants, *fold(bands), *rest))
             before = {**loads, **beside}
         return places, fold(strips)
 
@@ -143,4 +149,4 @@ class Bands(Contraction):
             steps.append(self.layout.load(name, box, at[self.second_place], number * self._second_block[0]))
         if self.constants:
             steps += self.load_constants(self.block_constants(out), at[self.passing], number)
-        return [*steps, self.layout.compute(self.head, (out,), (at[self.made[0]],))]
+        return [*steps, self.layout.compute(self.anchor, (out,), (at[self.results[0]],))]

@@ -14,13 +14,14 @@ from math import ceil
 from typing import Any, TypeVar
 
 from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
+from lfopt.ir.box import spans
 from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry, with_rows
-from lfopt.planning.work import Work, channel_blocks, channel_groups, even_sizes, spans
+from lfopt.planning.streaming import AllocationRequest, with_rows
+from lfopt.planning.tiling_region import TilingRegion, channel_blocks, channel_groups, even_sizes
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
 WALKED = 3  # slices of a tile whose steps are made: of those between them and the last, all but where they are is known
@@ -28,22 +29,22 @@ WALKED = 3  # slices of a tile whose steps are made: of those between them and t
 T = TypeVar("T")
 
 
-class Contraction:
-    """What both schedules share: the head's second operand and bias apart, everything else as in frames."""
+class ContractionTiling:
+    """What both schedules share: the anchor's second operand and bias apart, everything else as in frames."""
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.layout, self.flow, self.call, self.head = work, work.layout, work.flow, work.call, work.head
-        held = {w.name for w in self.flow.weights[self.head]}
-        parameters = self.flow.specs[self.head].parameters
+    def __init__(self, region: TilingRegion) -> None:
+        self.region, self.layout, self.flow, self.call, self.anchor = region, region.layout, region.flow, region.call, region.anchor
+        held = {w.name for w in self.flow.weights[self.anchor]}
+        parameters = self.flow.specs[self.anchor].parameters
         self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
-        self.second = next((o for o in work.operands if o.op == self.head and o.input == 1), None)
-        self.finish = Finish(work, (0, 1))
-        self.made = self.finish.made
+        self.second = next((o for o in region.operands if o.op == self.anchor and o.input == 1), None)
+        self.finish = Finish(region, (0, 1))
+        self.results = self.finish.results
         self.passing = self.layout.place_name("weights")
         self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
-        """Weights, then bias, of a block of the head's result."""
+        """Weights, then bias, of a block of the anchor's result."""
         return [(name, footprint(self.call, i, out, inputs=inputs if i == 1 else None)) for i, name in self.constants]
 
     def constant_bytes(self, out: Box, inputs: Span | None = None) -> int:
@@ -61,7 +62,7 @@ class Contraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TileExtents:
     """Extents of a tile."""
 
     rows: int
@@ -71,52 +72,52 @@ class Grid:
     finish: int  # rows that the last slice finishes at a time: all of them, or fewer, for which the results then take less space
 
 
-class Slices(Contraction):
+class ContractionSlices(ContractionTiling):
     """Tiles of rows x columns x output channels. Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
 
     A part of the input or of the weights that is the same as before is not loaded again.
     """
 
-    def __init__(self, work: Work) -> None:
-        super().__init__(work)
-        self.data = next(o for o in work.operands if o.op == self.head and o.input == 0)
+    def __init__(self, region: TilingRegion) -> None:
+        super().__init__(region)
+        self.data = next(o for o in region.operands if o.op == self.anchor and o.input == 0)
         self.sums_place = self.layout.place_name("sums")
         self.bias = [(i, name) for i, name in self.constants if i != 1]
         self.weights = [(i, name) for i, name in self.constants if i == 1]
         self.depth = input_channels(self.call)
         self.groups, self.per_group = channel_groups(self.call)
-        self.reads = self.flow.specs[self.head].reads(self.call, 0)  # in the axes that the head sees
+        self.reads = self.flow.specs[self.anchor].reads(self.call, 0)  # in the axes that the anchor sees
         self.rowwise = row_axis(self.call.shape(0)) is not None
-        self.columns_out = work.columns.rows_out if work.columns else 1
+        self.columns_out = region.columns.rows_out if region.columns else 1
         self._on_chip: dict[int, Box] = {}  # per operand: the part of it that was loaded last
         self._memo: dict[object, Any] = {}
 
-    def grids(self) -> Iterator[Grid]:
+    def grids(self) -> Iterator[TileExtents]:
         """Tiles worth trying, those of some channels and columns from the lowest to the highest."""
         for shape in self.shapes():
             yield from (self.as_high(shape, rows, by_row=by_row) for by_row in (False, True) for rows in self.heights(shape, by_row=by_row))
 
-    def shapes(self) -> Iterator[Grid]:
+    def shapes(self) -> Iterator[TileExtents]:
         """Channels, columns and input channels of the tiles worth trying, one row of each."""
-        for inputs in dict.fromkeys((min(self.work.width, self.depth), self.depth)):
+        for inputs in dict.fromkeys((min(self.region.width, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for strips in powers(self.columns_out):
-                yield from (Grid(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
+                yield from (TileExtents(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
 
-    def heights(self, shape: Grid, *, by_row: bool) -> Sequence[int]:
+    def heights(self, shape: TileExtents, *, by_row: bool) -> Sequence[int]:
         """Rows of tiles of that shape, from the lowest to the highest; `by_row`: of those whose sums are finished row by row, if there are sums."""
         sizes = even_sizes(self.reads.rows_out)[::-1]
         return sizes if not by_row else sizes[1:] if shape.inputs < self.depth else ()
 
     @staticmethod
-    def as_high(shape: Grid, rows: int, *, by_row: bool) -> Grid:
+    def as_high(shape: TileExtents, rows: int, *, by_row: bool) -> TileExtents:
         """Tiles of that shape with so many rows."""
         return replace(shape, rows=rows, finish=1 if by_row else rows)
 
     @cached_property
     def parts(self) -> Sequence[int]:
         """Output channels of a tile inside a group that are worth trying, the most first."""
-        grain = self.work.grain(1 if self.work.columns else -1)
+        grain = self.region.grain(1 if self.region.columns else -1)
         return even_sizes(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else ()
 
     @cached_property
@@ -124,7 +125,7 @@ class Slices(Contraction):
         """The same, of several groups."""
         if self.groups == 1:
             return []
-        least = self.work.groups_together * self.per_group
+        least = self.region.groups_together * self.per_group
         return [self.groups * self.per_group] if self.parts else powers(self.groups * self.per_group, least)
 
     # -- boxes -------------------------------------------------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ class Slices(Contraction):
 
     def _columns(self, columns: int) -> Mapping[Span, Span]:
         """Columns of operand 0, per strip of the result."""
-        return {(0, 1): (0, 1)} if self.work.columns is None else read_spans(self.work.columns, columns)
+        return {(0, 1): (0, 1)} if self.region.columns is None else read_spans(self.region.columns, columns)
 
     def _blocks(self, channels: int) -> list[Box]:
         """Blocks of the result, whole in rows and columns."""
@@ -149,7 +150,7 @@ class Slices(Contraction):
     def _part(self, block: Box, inputs: Span | None = None) -> Box:
         """The part of operand 0 that a block reads; of an axis that is not cut, all."""
         box = footprint(self.call, 0, block, inputs=inputs)
-        return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.work.columns else box
+        return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.region.columns else box
 
     def _patch_of(self, block: Box, rows: Span, columns: Span, inputs: Span) -> Box:
         """What a tile reads of operand 0 for a slice of input channels: `rows` and `columns` of it."""
@@ -158,12 +159,12 @@ class Slices(Contraction):
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
         """A part of operand 0, cut to rows and columns."""
         box = with_rows(box, rows) if self.rowwise else box
-        return cut(box, -1, columns) if self.work.columns else box
+        return cut(box, -1, columns) if self.region.columns else box
 
     def _tile(self, block: Box, rows: Span, columns: Span) -> Box:
         """A part of the result."""
         block = with_rows(block, rows)
-        return cut(block, -1, columns) if self.work.columns else block
+        return cut(block, -1, columns) if self.region.columns else block
 
     def _weight_bytes(self, out: Box, span: Span) -> int:
         return sum(self.layout.constant_bytes(name, footprint(self.call, i, out, inputs=span)) for i, name in self.weights)
@@ -173,7 +174,7 @@ class Slices(Contraction):
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
-    def entries(self, grid: Grid) -> list[Entry]:
+    def entries(self, grid: TileExtents) -> list[AllocationRequest]:
         """The places."""
         layout = self.layout
         block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
@@ -182,34 +183,34 @@ class Slices(Contraction):
         wide = self._once(("wide", grid.columns), lambda: max(stop - start for start, stop in self._columns(grid.columns).values()))
         patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
-        found = [Entry(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
+        entries = [AllocationRequest(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
         if self.second is not None:
             box = footprint(self.call, 1, tile, inputs=span)
-            found.append(Entry(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
+            entries.append(AllocationRequest(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
         if self.constants:
             size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
-            found.append(Entry(self.passing, "weight", 1, size))
+            entries.append(AllocationRequest(self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
-            found.append(Entry(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
-        return found + self.finish.entries(tile, grid.finish)
+            entries.append(AllocationRequest(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
+        return entries + self.finish.entries(tile, grid.finish)
 
-    def need(self, grid: Grid) -> int:
+    def need(self, grid: TileExtents) -> int:
         """Buffer bytes."""
         return self.layout.need(self.entries(grid))
 
-    def passes(self, grid: Grid) -> int:
+    def passes(self, grid: TileExtents) -> int:
         """Times that the weights are loaded."""
         single = grid.inputs == self.depth and len(self._blocks(grid.channels)) == 1
         return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
 
-    def least_again(self, shape: Grid, beta: int, spare: int) -> int:
+    def least_again(self, shape: TileExtents, beta: int, spare: int) -> int:
         """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they may be as high as their sums allow.
 
         Nothing finer is asked where they are at least `spare` anyhow.
         """
         sliced = shape.inputs < self.depth
         again = (ceil(self.per_group / shape.channels) - 1) * self.data.source.tensor.elements * self.layout.hardware.element_bytes if sliced else 0
-        again += self.work.halo_bytes(shape.columns)
+        again += self.region.halo_bytes(shape.columns)
         if again >= spare:
             return again
         blocks = self._blocks(shape.channels)
@@ -221,17 +222,17 @@ class Slices(Contraction):
         passes = bands * len(self._columns(shape.columns)) if sliced or len(blocks) > 1 else 1
         return again + (passes - 1) * self.weight_bytes
 
-    def turns(self, grid: Grid) -> int:
+    def iterations(self, grid: TileExtents) -> int:
         """Times that the operator runs on a slice of a tile."""
         return len(self._rows(grid.rows)) * len(self._columns(grid.columns)) * len(self._blocks(grid.channels)) * ceil(self.depth / grid.inputs)
 
     @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not rounded up one by one."""
-        box = whole(self.work.shape)
+        """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not each rounded up."""
+        box = whole(self.region.shape)
         return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
 
-    def dram(self, grid: Grid) -> DramBytes:
+    def dram(self, grid: TileExtents) -> DramBytes:
         """Bytes that the schedule moves."""
         rows, columns = self._rows(grid.rows), self._columns(grid.columns)
         passes = self.passes(grid)
@@ -253,7 +254,7 @@ class Slices(Contraction):
 
     def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
         """DRAM bytes of operand 1, a constant, in one pass: by blocks of the result, and slices of so many input channels."""
-        slices = Counter(stop - start for start, stop in spans(self.depth, inputs))
+        slices = Counter(stop - start for start, stop in spans(0, self.depth, inputs))
         return sum(m * n * self._weight_bytes(block, (0, depth)) for (block, m), (depth, n) in product(blocks.items(), slices.items()))
 
     def _all_biases(self, blocks: Sequence[Box]) -> tuple[int, int]:
@@ -268,7 +269,7 @@ class Slices(Contraction):
                 each += sum(times * self.layout.constant_bytes(name, footprint(self.call, i, block)) for block, times in alike.items())
         return once, each
 
-    def _input_bytes(self, grid: Grid) -> int:
+    def _input_bytes(self, grid: TileExtents) -> int:
         """DRAM bytes of operand 0."""
         every, staying = self._once(("parts", grid.channels, grid.inputs), lambda: self._parts(grid))
         rows, columns = list(self._rows(grid.rows).values()), list(self._columns(grid.columns).values())
@@ -281,14 +282,14 @@ class Slices(Contraction):
             loads += [(staying, turned, columns[:1]), (staying, rows, moved)]
         total = 0
         for boxes, *along in loads:
-            heights, widths = (Counter(stop - start for start, stop in found) for found in along)
+            heights, widths = (Counter(stop - start for start, stop in extents) for extents in along)
             for (height, m), (width, n) in product(heights.items(), widths.items()):
                 total += m * n * sum(times * self.layout.map_bytes(self._patch(box, (0, height), (0, width))) for box, times in boxes.items())
         return total
 
-    def _parts(self, grid: Grid) -> tuple[Counter[Box], Counter[Box]]:
+    def _parts(self, grid: TileExtents) -> tuple[Counter[Box], Counter[Box]]:
         """Operand 0, whole in rows and columns: what every tile loads, by extents; and what it finds first, if the tile before ended with it."""
-        blocks, slices = self._blocks(grid.channels), spans(self.depth, grid.inputs)
+        blocks, slices = self._blocks(grid.channels), spans(0, self.depth, grid.inputs)
         if len(slices) > 1:  # of blocks inside groups, and groups are alike
             depths = Counter(stop - start for start, stop in slices)
             boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
@@ -298,11 +299,11 @@ class Slices(Contraction):
         first = parts[:1] if parts[0] == parts[-1] else []
         return Counter(map(extents_of, parts[len(first) :])), Counter(map(extents_of, first))
 
-    def _second_bytes(self, grid: Grid) -> int:
+    def _second_bytes(self, grid: TileExtents) -> int:
         """DRAM bytes of operand 1, a map, in one pass."""
 
         def total() -> int:
-            slices = Counter(stop - start for start, stop in spans(self.depth, grid.inputs))
+            slices = Counter(stop - start for start, stop in spans(0, self.depth, grid.inputs))
             blocks = Counter(extents_of(block) for block in self._blocks(grid.channels))
             pairs = product(blocks.items(), slices.items())
             return sum(m * n * self.layout.map_bytes(footprint(self.call, 1, block, inputs=(0, depth))) for (block, m), (depth, n) in pairs)
@@ -311,10 +312,10 @@ class Slices(Contraction):
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def schedule(self, grid: Grid, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, grid: TileExtents, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         slices = ceil(self.depth / grid.inputs)
-        limit.expect(self.turns(grid) // slices * min(slices, WALKED))
+        limit.expect(self.iterations(grid) // slices * min(slices, WALKED))
         places = self.layout.stack(self.entries(grid))
         at = {place.name: k for k, place in enumerate(places)}
         self._on_chip = {}
@@ -325,18 +326,18 @@ class Slices(Contraction):
                 tiles: list[tuple[Node, ...]] = []
                 for block in self._blocks(grid.channels):
                     sums = self._sums(grid, self._tile(block, rows, columns), partial(self._patch_of, block, read_rows, read_columns), at)
-                    tiles.append(fold([*limit.made(sums)]))
+                    tiles.append(fold([*limit.allowed(sums)]))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)
 
-    def _sums(self, grid: Grid, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]) -> Iterator[list[Step] | Again]:
+    def _sums(self, grid: TileExtents, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]) -> Iterator[list[Step] | Again]:
         """The partial sums of a tile, slice by slice, and its end. `patch_of`: what a slice reads of operand 0.
 
         From the second to the last but one, slices differ only in where they are.
         """
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))  # where the bias lies in the slot
-        slices, name = spans(self.depth, grid.inputs), self.data.source.name
+        slices, name = spans(0, self.depth, grid.inputs), self.data.source.name
         for k, span in enumerate(slices):
             if WALKED <= k < len(slices) - 1:
                 if k == WALKED:
@@ -363,9 +364,9 @@ class Slices(Contraction):
                 yield [*steps, compute(out)]
 
     def _compute(self, at: dict[str, int], inputs: Span | None, out: Box, *, first: bool, last: bool) -> Step:
-        """The head on a box of its result, for all input channels or a slice of them."""
+        """The anchor on a box of its result, for all input channels or a slice of them."""
         sums = -1 if inputs is None else at[self.sums_place]
-        return self.layout.compute(self.head, (out,), (at[self.made[0]],), inputs, sums, first=first, last=last)
+        return self.layout.compute(self.anchor, (out,), (at[self.results[0]],), inputs, sums, first=first, last=last)
 
     def _changed(self, index: int, box: Box) -> bool:
         """Whether something else than this part of an operand is on chip; notes that it will be."""
@@ -378,16 +379,16 @@ class Slices(Contraction):
 def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
     """Per span of `step` output rows: the input rows that it reads, grown so that together they cover all."""
     if reads is same_row(reads.rows_in):
-        return {span: span for span in spans(reads.rows_in, step)}
-    found: dict[Span, Span] = {}
-    for start, stop in spans(reads.rows_out, step):
+        return {span: span for span in spans(0, reads.rows_in, step)}
+    read: dict[Span, Span] = {}
+    for start, stop in spans(0, reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
-        found[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
+        read[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
     covered = 0
-    for k, (made, (start, stop)) in enumerate(found.items()):
-        found[made] = (min(start, covered), reads.rows_in if k == len(found) - 1 else max(stop, covered))
-        covered = found[made][1]
-    return found
+    for k, (written, (start, stop)) in enumerate(read.items()):
+        read[written] = (min(start, covered), reads.rows_in if k == len(read) - 1 else max(stop, covered))
+        covered = read[written][1]
+    return read
 
 
 def distinct(boxes: Sequence[Box]) -> list[Box]:

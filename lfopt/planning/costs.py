@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from lfopt.ir import FREE, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
+from lfopt.ir import FREE, BufferUse, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig
 from lfopt.ops import ATTENTION, Call, Dataflow, bits
 from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
-from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic, Way
+from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, ModeOption, SearchSpace, Traffic, TrafficTerms
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
 from lfopt.planning.rules import UNMET, Rules, may_share
@@ -86,7 +86,7 @@ class GroupCosts:
         self._nothing = (None,) * len(names)  # bounds of the empty group
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}  # per group: bounds, DRAM bytes if every tensor moves once
         self._prices: dict[int, Cost | None] = {}
-        self._taken: dict[int, Way] = {}  # of groups that are to run otherwise than with the fewest bytes
+        self._taken: dict[int, ModeOption] = {}  # of groups that are to run otherwise than with the fewest bytes
 
     @classmethod
     def of(
@@ -123,7 +123,7 @@ class GroupCosts:
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
-            self._known[name] = MODES[name](self.groups, Space(self.traffic, self.epilogue, self.max_recompute))
+            self._known[name] = MODES[name](self.groups, SearchSpace(self.traffic, self.epilogue, self.max_recompute))
         return self._known[name]
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
@@ -136,9 +136,9 @@ class GroupCosts:
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """The same with another buffer; what does not depend on its size is shared."""
-        found = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
-        found._grown = self._grown  # noqa: SLF001
-        return found
+        resized = self._like(self.scheme, replace(self.hardware, buffer_bytes=buffer_bytes))
+        resized._grown = self._grown  # noqa: SLF001
+        return resized
 
     @property
     def simpler(self) -> GroupCosts | None:
@@ -179,23 +179,23 @@ class GroupCosts:
         if rules.forbid(mask):
             return None
         wanted = rules.mode(mask)
-        found = self._price(mask) if wanted is None else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+        cost = self._price(mask) if wanted is None else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
         if wanted is not None and not self.groups.parameters_fit(mask):
-            found = None
-        broken = found is None or rules.parts(mask) or rules.contradict(mask)
-        found = found or self._price(mask)
-        return found if found is None or not broken else found._replace(dram_bytes=found.dram_bytes + UNMET)
+            cost = None
+        broken = cost is None or rules.parts(mask) or rules.contradict(mask)
+        cost = cost or self._price(mask)
+        return cost if cost is None or not broken else cost._replace(dram_bytes=cost.dram_bytes + UNMET)
 
     def learn(self, chain: Linked) -> None:
         """Price this group as a chain, if that moves fewer bytes."""
         mode, key = self.modes["chained"], (chain.mask, self.hardware.buffer_bytes)
         assert isinstance(mode, Chained)
         mode.known[key] = chain
-        found, other = mode.price(*key, 0), self.price(chain.mask)
-        if found is not None and (other is None or found.dram_bytes < other.dram_bytes):
-            self._prices[chain.mask] = found
+        cost, other = mode.price(*key, 0), self.price(chain.mask)
+        if cost is not None and (other is None or cost.dram_bytes < other.dram_bytes):
+            self._prices[chain.mask] = cost
 
-    def ways(self, mask: int, *, whole: bool | None = None) -> Iterator[Way]:
+    def options(self, mask: int, *, whole: bool | None = None) -> Iterator[ModeOption]:
         """The ways in which a group may run: none moves fewer bytes than `price` says. `whole`: in modes that are so; None: in every mode."""
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
@@ -205,17 +205,17 @@ class GroupCosts:
         modes = [chosen] if chosen.alone or wanted is not None else everywhere
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
-                yield from mode.ways(mask, beta, once)
+                yield from mode.options(mask, beta, once)
 
-    def take(self, mask: int, way: Way | None) -> None:
+    def take(self, mask: int, option: ModeOption | None) -> None:
         """Let a group run in one of its ways; None: in that of the fewest bytes."""
-        if way is None:
+        if option is None:
             self._taken.pop(mask, None)
             self._prices.pop(mask, None)
         else:
-            self._taken[mask], self._prices[mask] = way, way.cost
+            self._taken[mask], self._prices[mask] = option, option.cost
 
-    def taken(self, mask: int) -> Way | None:
+    def taken(self, mask: int) -> ModeOption | None:
         """The way that was taken, if one was."""
         return self._taken.get(mask)
 
@@ -229,7 +229,7 @@ class GroupCosts:
         return total
 
     def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
-        """What no plan of this space moves less than, given that no groups of the network with these copies do, one by one.
+        """What no plan of this space moves less than, given that no groups of the network with these copies do, one at a time.
 
         Where maps may stay between groups, that proves nothing of plans.
         """
@@ -261,15 +261,15 @@ class GroupCosts:
 
     def chosen(self, mask: int) -> ExecutionMode | None:
         """The mode that `evaluate` chose; None where the group may not run."""
-        found = self.price(mask)
-        return None if found is None else self.modes[found.mode]
+        cost = self.price(mask)
+        return None if cost is None else self.modes[cost.mode]
 
-    def terms(self, mask: int) -> Terms:
+    def terms(self, mask: int) -> TrafficTerms:
         """How the group runs in the mode that `evaluate` chose; where it may not run: DRAM bytes with every tensor once."""
         if mask in self._taken:
             return self._taken[mask].terms
         mode = self.chosen(mask)
-        return Terms(self.groups.once(mask)) if mode is None else mode.terms(mask, self.hardware.buffer_bytes)
+        return TrafficTerms(self.groups.once(mask)) if mode is None else mode.terms(mask, self.hardware.buffer_bytes)
 
     def dram(self, mask: int) -> DramBytes:
         """DRAM bytes of a group by class. See `terms`."""
@@ -285,7 +285,7 @@ class GroupCosts:
             if needed <= store:  # then its tables are too many
                 needed, store = (TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables))
                 parameters = [TABLE_BYTES * count for count in groups.tables]
-            loaded = tuple(Use(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
+            loaded = tuple(BufferUse(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
             return DoesNotFit(mask, needed, store, loaded, "parameter store")
         name, needed = self.least_need(mask)
         if needed == NEVER and (weights := self.least_weights(mask)) is not None:
@@ -297,7 +297,7 @@ class GroupCosts:
         """(mode, bytes of weights) of the mode in which the weight buffer lacks the least for the group; None where that is not what it lacks."""
         room = self.hardware.weight_buffer_bytes
         takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
-        needed, name = min((found for found in takes if room <= found[0] < NEVER), default=(NEVER, ""))
+        needed, name = min((take for take in takes if room <= take[0] < NEVER), default=(NEVER, ""))
         return None if needed == NEVER else (name, needed)
 
     def least_need(self, mask: int) -> tuple[str, int]:
@@ -329,14 +329,14 @@ class GroupCosts:
         """
         before = floor if mask else self._nothing
         larger = mask | 1 << op
-        found = tuple([mode.grow(mask, bound, op) for mode, bound in zip(self._whole, before, strict=True)])
+        floors = tuple([mode.grow(mask, bound, op) for mode, bound in zip(self._whole, before, strict=True)])
         if larger & self.excluded:  # an excluded operator stands alone, and moves nothing that is counted
-            return found, 0 if self.excluded >> op & 1 else self.groups.grow(mask, dram, op)
+            return floors, 0 if self.excluded >> op & 1 else self.groups.grow(mask, dram, op)
         dram = self.groups.grow(mask, dram, op)
         if len(self._grown) >= KEPT:
             self._grown.clear()
-        self._grown[larger] = found, dram
-        return found, dram
+        self._grown[larger] = floors, dram
+        return floors, dram
 
     def may_grow(self, mask: int, floor: Any) -> bool:
         """Whether this group, or one that it is grown into, may be legal, as far as lower bounds on the buffer tell."""
@@ -360,13 +360,13 @@ class GroupCosts:
         return self.bounds.least_bytes
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Per operator: operators that may share a legal group with it, itself included. See `Bounds`."""
-        return self._mates
+        return self._compatible
 
     @cached_property
-    def _mates(self) -> tuple[int, ...]:
-        return self.rules.mates(self.bounds.mates)
+    def _compatible(self) -> tuple[int, ...]:
+        return self.rules.compatible(self.bounds.compatible)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """See `Bounds`."""

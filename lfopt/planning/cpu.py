@@ -4,8 +4,8 @@ A group in mode lbdf follows the plan's steps through the plan's rings. Loads an
 moves the bytes. Groups in other modes run operator by operator on whole maps, and so does a group of one function, which has no use for rings.
 
 Several threads make every row of a group with rings together; or each makes rows of its own, in rings of its own, and waits for the others where a
-stage ends (`lfopt.planning.shares`). Rows that two threads need are then made twice. Where that costs more than waiting for one another after every
-row does, threads share every row.
+stage ends (`lfopt.planning.partitioning`). Rows that two threads need are then computed twice. Where that costs more than waiting for one another
+after every row does, threads share every row.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, Cp
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.barriers import needed_barriers
 from lfopt.planning.modes import MODES
-from lfopt.planning.shares import Cut, cut
-from lfopt.planning.streaming import Layout
+from lfopt.planning.partitioning import WorkPartition, cut
+from lfopt.planning.streaming import BufferLayout
 
 MOVED = 8  # multiply-adds that take as long as one element that is stored does
 WAIT = 50_000  # multiply-adds in the time that threads lose where they wait for one another
 
 
-class Made(NamedTuple):
-    """An operator computed at one place of a schedule: rows, and how far they move with each turn of the loops around."""
+class RowComputation(NamedTuple):
+    """An operator computed at one place of a schedule: rows, and how far they move with each iteration of the loops around."""
 
     operator: int
     first: int
     stop: int
-    moves: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
-Body = Sequence["Made | tuple[int, Body]"]  # (turns, what is repeated)
+Body = Sequence["RowComputation | tuple[int, Body]"]  # (iterations, what is repeated)
 Members = Mapping[int, tuple[int, ...]]  # first operator of each function -> its operators, in order
 
 
@@ -59,7 +59,7 @@ class Kernels(Protocol):
         """Operators in the order in which they are best made as whole maps."""
         ...
 
-    def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
+    def joined(self, mask: int, runs: Sequence[Sequence[RowComputation]], *, whole: bool) -> Members:
         """Which operators of a group become one function, where they are computed in these runs."""
         ...
 
@@ -69,14 +69,14 @@ class Kernels(Protocol):
         """
         ...
 
-    def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
+    def in_place(self, mask: int, runs: Sequence[Sequence[RowComputation]], common: frozenset[int]) -> bool:
         """Whether maps that lie within rings of others are made just before those, in these runs, and none of them is common to threads."""
         ...
 
 
 def follows_rings(group: PlannedGroup) -> bool:
     """Whether rows of the group may pass through the rings of its plan: not where they are for operators in flight, or for reductions that run."""
-    return MODES[group.mode].rings and not any(step.then or step.sums >= 0 for step in computations(group.steps))
+    return MODES[group.mode].rings and not any(step.then or step.accumulator >= 0 for step in computations(group.steps))
 
 
 def lower_for_cpu(plan: Plan, flow: Dataflow, kernels: Kernels, target: str, threads: int, between: frozenset[int]) -> CpuSchedule:
@@ -87,38 +87,38 @@ def lower_for_cpu(plan: Plan, flow: Dataflow, kernels: Kernels, target: str, thr
         groups = needed_barriers(groups, plan, flow, kernels.maps, threads)
     ends = {name for group in groups if group.rings for name in (*group.idle, *(function.operators[-1] for function in group.functions))}
     in_rings = {flow.maps[m].name for i, operator in enumerate(flow.operators) if operator.name in ends for m in flow.results[i]}
-    return CpuSchedule(target, threads, groups, tuple(found for found in kernels.maps if found.address >= 0 or found.name in in_rings))
+    return CpuSchedule(target, threads, groups, tuple(cpu_map for cpu_map in kernels.maps if cpu_map.address >= 0 or cpu_map.name in in_rings))
 
 
 def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Body:
     """The computations of a plan's steps, and the rows that it gathers."""
-    found: list[Made | tuple[int, Body]] = []
+    lowered: list[RowComputation | tuple[int, Body]] = []
     for node in nodes:
         if isinstance(node, Loop):
-            found.append((node.count, body(flow, index, node.body)))
+            lowered.append((node.count, body(flow, index, node.body)))
         elif isinstance(node, Compute):
             i = index[node.operator]
             axes = [row_axis(flow.maps[m].shape) for m in flow.results[i]]
             spans = [(0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)]
             k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])  # a result that has fewer rows may have none here
             axis, before = axes[k], sum(map(len, node.boxes[:k]))
-            found.append(Made(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.moves)))
+            lowered.append(RowComputation(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.strides)))
         elif node.gather:
             axis = row_axis(flow.maps[flow.results[index[node.gather]][0]].shape)
             span = (0, 1) if axis is None else node.box[axis]
-            found.append(Made(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.moves)))
-    return found
+            lowered.append(RowComputation(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.strides)))
+    return lowered
 
 
-def sequences(nodes: Body) -> list[list[Made]]:
+def sequences(nodes: Body) -> list[list[RowComputation]]:
     """Runs of computations without a loop between them."""
-    found: list[list[Made]] = [[]]
+    runs: list[list[RowComputation]] = [[]]
     for node in nodes:
-        if isinstance(node, Made):
-            found[-1].append(node)
+        if isinstance(node, RowComputation):
+            runs[-1].append(node)
         else:
-            found += [*sequences(node[1]), []]
-    return [run for run in found if run]
+            runs += [*sequences(node[1]), []]
+    return [run for run in runs if run]
 
 
 class _Lowering:
@@ -126,24 +126,24 @@ class _Lowering:
 
     def __init__(self, plan: Plan, flow: Dataflow, kernels: Kernels, threads: int, between: frozenset[int]) -> None:
         self.flow, self.kernels, self.threads, self.between = flow, kernels, threads, between
-        self.layout = Layout(flow, plan.hardware)
+        self.layout = BufferLayout(flow, plan.hardware)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
 
     def group(self, group: PlannedGroup) -> CpuGroup:
         """One group."""
         mask = sum(1 << self.index[node] for node in group.nodes)
-        steps: Body = [Made(i, 0, self.flow.heights[i], ()) for i in self.kernels.in_order(mask)]
+        steps: Body = [RowComputation(i, 0, self.flow.heights[i], ()) for i in self.kernels.in_order(mask)]
         members = self.kernels.joined(mask, sequences(steps), whole=True)
         follows = follows_rings(group)
         if not follows or len(members) == 1:
             functions = self.kernels.functions(group, members, None, whole=True)
-            if not follows or all(len(found) <= 1 for found in functions.values()):  # else maps between them lie in rings
+            if not follows or all(len(parts) <= 1 for parts in functions.values()):  # else maps between them lie in rings
                 why = f"mode {group.mode}" if not MODES[group.mode].rings else "one function" if follows else "reductions that run through rows"
                 return self._group(group, members, functions, [[steps]], None, whole=True, why=f"{why}: whole maps")
         steps = body(self.flow, self.index, group.steps)
         members = self.kernels.joined(mask, sequences(steps), whole=False)
-        found = self._cut(group, mask, members) if self.threads > 1 else ""
-        alone, stages, why = (None, [[steps]], found) if isinstance(found, str) else (*found, "")
+        sharing = self._cut(group, mask, members) if self.threads > 1 else ""
+        alone, stages, why = (None, [[steps]], sharing) if isinstance(sharing, str) else (*sharing, "")
         functions = self.kernels.functions(group, members, alone, whole=False)
         return self._group(group, members, functions, stages, alone, whole=False, why=why)
 
@@ -151,25 +151,25 @@ class _Lowering:
 
     def _cut(self, group: PlannedGroup, mask: int, members: Members) -> tuple[Alone, list[list[Body]]] | str:
         """The group cut among threads: per stage, the body of each; or why it is not."""
-        found = cut(self.layout, mask, group.places, group.band_rows, self.between, self.threads)
-        if isinstance(found, str):
-            return found
-        if self._slower(mask, found, members):
+        partition = cut(self.layout, mask, group.places, group.band_rows, self.between, self.threads)
+        if isinstance(partition, str):
+            return partition
+        if self._slower(mask, partition, members):
             return "too many rows would be made twice"
-        stages = [[body(self.flow, self.index, steps) for steps in stage.steps] for stage in found.stages]
+        stages = [[body(self.flow, self.index, steps) for steps in stage.steps] for stage in partition.stages]
         runs = [run for stage in stages for steps in stage for run in sequences(steps)]
         if self.kernels.joined(mask, runs, whole=False) != members:
             return "operators would be taken together in another way"
-        if not self.kernels.in_place(mask, runs, found.common):
+        if not self.kernels.in_place(mask, runs, partition.common):
             return "parts of a Concat would not be made just before it"
-        return Alone(frozenset(i for stage in found.stages if not stage.together for i in stage.rows[0]), found.common), stages
+        return Alone(frozenset(i for stage in partition.stages if not stage.together for i in stage.rows[0]), partition.common), stages
 
-    def _slower(self, mask: int, found: Cut, members: Members) -> bool:
+    def _slower(self, mask: int, partition: WorkPartition, members: Members) -> bool:
         """Whether threads that make rows of their own take longer than threads that share every row."""
         flow, threads = self.flow, self.threads
         work = {i: (flow.macs[i] + MOVED * sum(flow.maps[m].elements for m in flow.results[i])) / max(flow.heights[i], 1) for i in bits(mask)}
         apart = 0.0
-        for stage in found.stages:
+        for stage in partition.stages:
             most = max(sum(work[i] * (stop - first) for i, (first, stop) in rows.items()) for rows in stage.rows)
             apart += most / threads + WAIT * sum(i in members for i in stage.rows[0]) if stage.together else most + WAIT
         together = sum(work[i] * flow.heights[i] for i in work) / threads + WAIT * sum(flow.heights[i] for i in members)
@@ -188,28 +188,28 @@ class _Lowering:
         whole: bool,
         why: str,
     ) -> CpuGroup:
-        made = {name for found in functions.values() for function in found for name in function.operators}
-        idle = tuple(self.flow.operators[i].name for of in members.values() for i in of if self.flow.operators[i].name not in made)
+        computed = {name for parts in functions.values() for function in parts for name in function.operators}
+        idle = tuple(self.flow.operators[i].name for of in members.values() for i in of if self.flow.operators[i].name not in computed)
         operators = alone.operators if alone else frozenset[int]()
         sections = tuple(CpuSection(tuple(tuple(self._nodes(steps, functions, operators)) for steps in stage)) for stage in stages)
         own: tuple[str, ...] = ()
         if alone:
             names = {place.name for place in group.places}
-            ends = (*idle, *(function.operators[-1] for found in functions.values() for function in found))
+            ends = (*idle, *(function.operators[-1] for parts in functions.values() for function in parts))
             inside = (m for name in ends for m in self.flow.results[self.index[name]] if m not in alone.common)
             own = tuple(name for name in (self.flow.maps[m].name for m in inside) if name in names)
-        return CpuGroup(group.id, not whole, why, tuple(f for found in functions.values() for f in found), sections, idle, own)
+        return CpuGroup(group.id, not whole, why, tuple(f for parts in functions.values() for f in parts), sections, idle, own)
 
     def _nodes(self, steps: Body, functions: Mapping[int, Sequence[CpuFunction]], alone: frozenset[int]) -> Iterator[CpuNode]:
         for step in steps:
-            if not isinstance(step, Made):
+            if not isinstance(step, RowComputation):
                 yield CpuLoop(step[0], tuple(self._nodes(step[1], functions, alone)))
             else:
                 waits = self.threads > 1 and step.operator not in alone
                 for function in functions.get(step.operator, ()):  # others are in the function of an operator before, or after
                     whole = function.makes == "map"
                     rows = (0, self.flow.heights[self.index[function.operators[-1]]]) if whole else (step.first, step.stop)
-                    moves = () if whole else step.moves
-                    yield CpuCall(function.name, rows, waits and not function.split, moves)
+                    strides = () if whole else step.strides
+                    yield CpuCall(function.name, rows, waits and not function.split, strides)
                     if waits:
                         yield CpuBarrier()

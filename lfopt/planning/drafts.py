@@ -31,14 +31,14 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
 from lfopt.planning.repeats import left_for_groups
-from lfopt.planning.second_level import SecondLevel, in_levels
+from lfopt.planning.second_level import SecondLevelPlan, in_levels
 
 MODEL = "simplified.onnx"  # the file beside plan.json
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
 
 
 @dataclass(frozen=True, eq=False)
-class Draft:
+class PlanDraft:
     """A plan whose steps are still to be made: partition, modes, bytes and proof. For a second level they are made: its bytes follow from them."""
 
     graph: Graph
@@ -90,8 +90,8 @@ def plan(
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     relink(costs, groups)
     bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes) if lower_bound_bytes is None else lower_bound_bytes
-    made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows), limit=limit)
-    return made if isinstance(made, DoesNotFit) else made.finished(limit)
+    drafted = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows), limit=limit)
+    return drafted if isinstance(drafted, DoesNotFit) else drafted.finished(limit)
 
 
 def draft(
@@ -104,7 +104,7 @@ def draft(
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
     limit: Limit | None = None,
-) -> Draft | DoesNotFit:
+) -> PlanDraft | DoesNotFit:
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
 
     `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates that the plan was allowed, over those of
@@ -114,7 +114,7 @@ def draft(
     outlines = outline(costs, groups, bands, lambda: bool(limit.over))
     if isinstance(outlines, DoesNotFit):
         return outlines
-    planned, level = tuple(found.group for found in outlines), SecondLevel()
+    planned, level = tuple(outlined.group for outlined in outlines), SecondLevelPlan()
     if costs.hardware.l2_bytes:
         planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
@@ -132,7 +132,7 @@ def draft(
         max_recompute=costs.max_recompute if max_recompute is None else max_recompute,
         copies=copies,
     )
-    return Draft(graph, costs, unfinished, outlines)
+    return PlanDraft(graph, costs, unfinished, outlines)
 
 
 def recompute_left(plan: Plan, graph: Graph) -> float:
@@ -150,11 +150,11 @@ def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:
     owner = {i: g for g, mask in enumerate(groups) for i in bits(mask)}
     order = TopologicalSorter({g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g} for g, mask in enumerate(groups)})
     order.prepare()
-    ready, found = list(order.get_ready()), list[int]()
+    ready, sequence = list(order.get_ready()), list[int]()
     heapify(ready)
     while ready:
-        found.append(g := heappop(ready))
+        sequence.append(g := heappop(ready))
         order.done(g)
         for freed in order.get_ready():
             heappush(ready, freed)
-    return tuple(groups[g] for g in found)
+    return tuple(groups[g] for g in sequence)

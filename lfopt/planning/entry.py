@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lfopt.ir import Compute, Loop, Node, PlannedGroup, Transfer, leaves, parameter_runs
 
-SHORT = 8  # steps of a loop whose first turn may be written apart
+SHORT = 8  # steps of a loop whose first iteration may be written apart
 
 
 def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
@@ -28,7 +28,7 @@ def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
 def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """The steps with the loads before the first computation in another order: parameters and constants, which wait for no other group, then maps.
 
-    Where the first computation stands in a short loop, the first turn is written apart.
+    Where the first computation stands in a short loop, the first iteration is written apart.
     """
     head, rest = list[Node](), list(nodes)
     while rest:
@@ -58,7 +58,7 @@ def _from_the_end(group: PlannedGroup, align: int) -> PlannedGroup | None:
 
 
 def _first_turn_apart(loop: Loop) -> tuple[Node, ...]:
-    """The steps of the first turn, and a loop of the others."""
+    """The steps of the first iteration, and a loop of the others."""
     first = tuple(_outside(node) for node in loop.body)
     if loop.count == 1:
         return first
@@ -67,12 +67,12 @@ def _first_turn_apart(loop: Loop) -> tuple[Node, ...]:
 
 
 def _outside(node: Node) -> Node:
-    """A node of a loop as it runs in the first turn, outside of it."""
-    return Loop(node.count, tuple(map(_outside, node.body))) if isinstance(node, Loop) else replace(node, moves=node.moves[1:])
+    """A node of a loop as it runs in the first iteration, outside of it."""
+    return Loop(node.count, tuple(map(_outside, node.body))) if isinstance(node, Loop) else replace(node, strides=node.strides[1:])
 
 
 def _next_turn(node: Node) -> Node:
-    """A node of a loop that begins a turn later."""
+    """A node of a loop that begins an iteration later."""
     if isinstance(node, Loop):
         return Loop(node.count, tuple(map(_next_turn, node.body)))
-    return replace(node.moved(node.moves[0]), moves=node.moves) if node.moves else node
+    return replace(node.moved(node.strides[0]), strides=node.strides) if node.strides else node

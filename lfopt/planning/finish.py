@@ -8,26 +8,26 @@ from itertools import groupby
 from lfopt.ir import Box, DramBytes, Step
 from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
-from lfopt.planning.streaming import Entry, Operand, row_span, with_rows
-from lfopt.planning.work import Work
+from lfopt.planning.streaming import AllocationRequest, Operand, row_span, with_rows
+from lfopt.planning.tiling_region import TilingRegion
 
 
 class Finish:
-    """The end of every block of a head's result. `apart`: the head's own operands, by position, that somebody else loads."""
+    """The end of every block of an anchor's result. `apart`: the anchor's own operands, by position, that are loaded elsewhere."""
 
-    def __init__(self, work: Work, apart: Sequence[int]) -> None:
-        self.work, self.layout, self.flow = work, work.layout, work.flow
-        self.made = [self.flow.maps[m].name for m in work.group.made]
-        self.outside = [self.flow.maps[m].name for m in work.group.made if m in work.group.outside]
-        first = next(o.source.name for o in work.operands if o.op == work.head and o.input == 0)  # which has a place of its name already
+    def __init__(self, region: TilingRegion, apart: Sequence[int]) -> None:
+        self.region, self.layout, self.flow = region, region.layout, region.flow
+        self.results = [self.flow.maps[m].name for m in region.group.computed]
+        self.outside = [self.flow.maps[m].name for m in region.group.computed if m in region.group.outside]
+        first = next(o.source.name for o in region.operands if o.op == region.anchor and o.input == 0)  # which has a place of its name already
         self.others: dict[str, list[Operand]] = {}
-        for operand in work.operands:
-            if operand.op != work.head or operand.input not in apart:
+        for operand in region.operands:
+            if operand.op != region.anchor or operand.input not in apart:
                 self.others.setdefault(operand.source.name, []).append(operand)
         self.places = {name: self.layout.place_name(f"{name} beside") if name == first else name for name in self.others}
-        readers = {name: [r for r in found if not work.own(*r)] for name, found in work.group.constants().items()}
-        self.constants = {name: found for name, found in readers.items() if found}
-        self.early = {name for name, found in self.constants.items() if any(op == work.head for op, _ in found)}  # read in flight
+        readers = {name: [r for r in reads if not region.own(*r)] for name, reads in region.group.constants().items()}
+        self.constants = {name: reads for name, reads in readers.items() if reads}
+        self.early = {name for name, reads in self.constants.items() if any(op == region.anchor for op, _ in reads)}  # read in flight
 
     def _operand(self, readers: Sequence[Operand], out: Box) -> Box:
         return hull([footprint(self.flow.calls[o.op], o.input, out) for o in readers])
@@ -35,14 +35,16 @@ class Finish:
     def _constant(self, readers: Sequence[tuple[int, int]], out: Box) -> Box:
         return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
 
-    def entries(self, out: Box, rows: int | None = None) -> list[Entry]:
+    def entries(self, out: Box, rows: int | None = None) -> list[AllocationRequest]:
         """The places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
         layout, part = self.layout, out if rows is None else first_part(out, rows)
-        found = [Entry(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.made]
+        entries = [AllocationRequest(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.results]
         for name, readers in self.others.items():
             box = self._operand(readers, part)
-            found.append(Entry(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
-        return found + [Entry(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
+            entries.append(AllocationRequest(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
+        return entries + [
+            AllocationRequest(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()
+        ]
 
     def dram(self, out: Box, rows: int | None = None) -> DramBytes:
         """Bytes that a block moves; `rows`: as in `entries`."""
@@ -56,40 +58,40 @@ class Finish:
         )
 
     def before(self, out: Box, at: dict[str, int]) -> list[Step]:
-        """Loads that the head waits for: of a Gemm that adds a map, of what follows it in flight. `at`: places by name."""
+        """Loads that the anchor waits for: of a Gemm that adds a map, of what follows it in flight. `at`: places by name."""
         return self._maps(out, None, at, early=True) + self._loads(out, at, early=True)
 
     def steps(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other loads, the epilogue, stores."""
         return self._maps(out, None, at, early=False) + self._loads(out, at, early=False) + self.epilogue(out, at)
 
-    def in_parts(self, out: Box, rows: int, at: dict[str, int], head: Callable[[Box], Step]) -> list[list[Step]]:
-        """The end of a block, so many rows at a time: what the head waits for, the head as `head` writes it, what follows. Constants come once."""
-        found: list[list[Step]] = []
+    def in_parts(self, out: Box, rows: int, at: dict[str, int], anchor: Callable[[Box], Step]) -> list[list[Step]]:
+        """The end of a block, so many rows at a time: loads of the anchor, its step as `anchor` writes it, the epilogue. Constants load once."""
+        part_steps: list[list[Step]] = []
         before: Box | None = None
         for part in parts(out, rows):
             constants = self._loads(out, at, early=True) if before is None else []
-            steps = [*self._maps(part, before, at, early=True), *constants, head(part)]
+            steps = [*self._maps(part, before, at, early=True), *constants, anchor(part)]
             steps += self._maps(part, before, at, early=False)
             steps += self._loads(out, at, early=False) if before is None else []
-            found.append(steps + self.epilogue(part, at))
+            part_steps.append(steps + self.epilogue(part, at))
             before = part
-        return found
+        return part_steps
 
     def _maps(self, out: Box, before: Box | None, at: dict[str, int], *, early: bool) -> list[Step]:
-        """Loads of the maps that the head reads itself, or of the others; not of what is there since the part `before` this one."""
-        found = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
-        boxes = ((name, self._operand(readers, out), before and self._operand(readers, before)) for name, readers in found)
+        """Loads of the maps that the anchor reads itself, or of the others; not of what is there since the part `before` this one."""
+        chosen = ((name, readers) for name, readers in self.others.items() if any(o.op == self.region.anchor for o in readers) == early)
+        boxes = ((name, self._operand(readers, out), before and self._operand(readers, before)) for name, readers in chosen)
         return [self.layout.load(name, box, at[self.places[name]]) for name, box, there in boxes if box != there]
 
     def _loads(self, out: Box, at: dict[str, int], *, early: bool) -> list[Step]:
-        """Loads of the constants that the head reads in flight, or of the others."""
+        """Loads of the constants that the anchor reads in flight, or of the others."""
         constants = ((name, readers) for name, readers in self.constants.items() if (name in self.early) == early)
         return [self.layout.load_constant(name, self._constant(readers, out), at[name]) for name, readers in constants]
 
     def epilogue(self, out: Box, at: dict[str, int]) -> list[Step]:
-        """The other operators on a box that the head has finished, and the stores."""
-        flow, rest = self.flow, self.work.group.members[1:]
+        """The other operators on a box that the anchor has finished, and the stores."""
+        flow, rest = self.flow, self.region.group.members[1:]
         steps: list[Step] = [self.layout.compute(i, (out,), (at[flow.maps[flow.results[i][0]].name],)) for i in rest]
         return steps + [self.layout.store(name, out, at[name]) for name in self.outside]
 

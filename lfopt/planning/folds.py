@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from math import ceil
 
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry
-from lfopt.planning.work import Work, spans
+from lfopt.planning.streaming import AllocationRequest
+from lfopt.planning.tiling_region import TilingRegion
 
 Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 
@@ -18,11 +19,11 @@ Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
 class Folds:
     """Blocks of the result, one after the other; of each, bands of the rows that are folded. An epilogue runs on the finished block."""
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.layout, self.call = work, work.layout, work.call
-        self.data = next(o for o in work.operands if o.op == work.head and o.input == 0).source.name
+    def __init__(self, region: TilingRegion) -> None:
+        self.region, self.layout, self.call = region, region.layout, region.call
+        self.data = next(o for o in region.operands if o.op == region.anchor and o.input == 0).source.name
         self.height = self.call.rows_in(0)
-        self.finish = Finish(work, (0,))
+        self.finish = Finish(region, (0,))
         self.sums_place = self.layout.place_name("sums")
 
     def _patch(self, out: Box, rows: Span) -> Box:
@@ -31,19 +32,19 @@ class Folds:
 
     def extents(self, blocks: Blocks) -> list[tuple[Box, int]]:
         """Blocks of different extents, moved to the origin, the largest first; and how many there are of each."""
-        found = [(whole(self.work.shape), 1)]
+        counted = [(whole(self.region.shape), 1)]
         for axis, extent in blocks:
-            full, rest = divmod(self.work.shape[axis], extent)
-            found = [(cut(box, axis, (0, n)), times * count) for box, times in found for n, count in ((extent, full), (rest, 1)) if n and count]
-        return found
+            full, rest = divmod(self.region.shape[axis], extent)
+            counted = [(cut(box, axis, (0, n)), times * count) for box, times in counted for n, count in ((extent, full), (rest, 1)) if n and count]
+        return counted
 
-    def entries(self, blocks: Blocks, rows: int) -> list[Entry]:
+    def entries(self, blocks: Blocks, rows: int) -> list[AllocationRequest]:
         """The places."""
         (out, _), *_ = self.extents(blocks)
-        found = [Entry(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
+        entries = [AllocationRequest(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
         if rows < self.height:
-            found.append(Entry(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
-        return found + self.finish.entries(out)
+            entries.append(AllocationRequest(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
+        return entries + self.finish.entries(out)
 
     def need(self, blocks: Blocks, rows: int) -> int:
         """Buffer bytes."""
@@ -62,7 +63,7 @@ class Folds:
         (out, _), *_ = self.extents(blocks)
         return row_count(out)
 
-    def turns(self, blocks: Blocks, rows: int) -> int:
+    def iterations(self, blocks: Blocks, rows: int) -> int:
         """Times that the operator runs on a band of a block."""
         return sum(times for _, times in self.extents(blocks)) * ceil(self.height / rows)
 
@@ -78,19 +79,19 @@ class Folds:
 
     def schedule(self, blocks: Blocks, rows: int, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        limit.expect(self.turns(blocks, rows))
+        limit.expect(self.iterations(blocks, rows))
         places = self.layout.stack(self.entries(blocks, rows))
         at = {place.name: k for k, place in enumerate(places)}
-        bands = spans(self.height, rows)
-        made: list[tuple[Node, ...]] = []
-        for out in self.work.frames(blocks):
-            folded = fold([*limit.made(self._band(out, bands, k, at) for k in range(len(bands)))])
-            made.append((*folded, *self.finish.steps(out, at)))
-        return places, fold(made)
+        bands = spans(0, self.height, rows)
+        nodes: list[tuple[Node, ...]] = []
+        for out in self.region.frames(blocks):
+            folded = fold([*limit.allowed(self._band(out, bands, k, at) for k in range(len(bands)))])
+            nodes.append((*folded, *self.finish.steps(out, at)))
+        return places, fold(nodes)
 
     def _band(self, out: Box, bands: Sequence[Span], k: int, at: dict[str, int]) -> list[Step]:
         """Load and fold one band."""
         load = self.layout.load(self.data, self._patch(out, bands[k]), at[self.data])
-        place, single, first, last = at[self.finish.made[0]], len(bands) == 1, k == 0, k == len(bands) - 1
+        place, single, first, last = at[self.finish.results[0]], len(bands) == 1, k == 0, k == len(bands) - 1
         inputs, sums = (None, -1) if single else (bands[k], at[self.sums_place])
-        return [load, self.layout.compute(self.work.head, (out,), (place,), inputs, sums, first=first, last=last)]
+        return [load, self.layout.compute(self.region.anchor, (out,), (place,), inputs, sums, first=first, last=last)]

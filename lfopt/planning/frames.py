@@ -12,15 +12,15 @@ from lfopt.ir import Box, DramBytes, Node, Place, cut, fold, whole
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import LONGEST_PERIOD, Entry, Group, Layout, Walk, row_span
+from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk, row_span
 
 
 class Frames:
     """A group that runs once per frame. Frames come in blocks of channels, each block strip by strip."""
 
-    def __init__(self, layout: Layout, mask: int, rings: dict[int, int], frames: Sequence[Box]) -> None:
+    def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int], frames: Sequence[Box]) -> None:
         self.layout, self.frames = layout, frames
-        self.group = Group(layout, mask, rings)
+        self.group = StreamedGroup(layout, mask, rings)
         self.operands = self.group.operands(as_seen=True)
         self.constants = self.group.constants()
         self.sources = {o.source.name: o.source for o in self.operands}
@@ -33,12 +33,12 @@ class Frames:
 
     def source_boxes(self) -> list[dict[str, Box]]:
         """Per frame: the part of every source that is loaded. Together the parts leave no gap, even where nothing reads."""
-        found = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
+        loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
         for name, source in self.sources.items():
-            closed = without_gaps([boxes[name] for boxes in found], source.tensor.shape)
-            for boxes, box in zip(found, closed, strict=True):
+            closed = without_gaps([boxes[name] for boxes in loads], source.tensor.shape)
+            for boxes, box in zip(loads, closed, strict=True):
                 boxes[name] = box
-        return found
+        return loads
 
     def _hull(self, name: str, frame: Box) -> Box:
         readers = [o for o in self.operands if o.source.name == name]
@@ -54,16 +54,18 @@ class Frames:
         """The part of every constant that a frame needs."""
         return {name: hull([self._part(i, index, frame) for i, index in readers]) for name, readers in self.constants.items()}
 
-    def entries(self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]) -> list[Entry]:
+    def entries(self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]) -> list[AllocationRequest]:
         """The places that serve every frame."""
         layout, group, flow = self.layout, self.group, self.layout.flow
-        found = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants]
+        entries = [
+            AllocationRequest(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants
+        ]
         for name, source in self.sources.items():
             boxes = [load[name] for load in loads]
             rows = min(group.ring(source), max(stop - first for first, stop in map(row_span, boxes)))
-            found.append(Entry(name, "map", rows, max(map(layout.row_on_chip, boxes))))
+            entries.append(AllocationRequest(name, "map", rows, max(map(layout.row_on_chip, boxes))))
         widest = max(layout.row_on_chip(frame) for frame in self.frames)
-        return found + [Entry(flow.maps[m].name, "map", group.rings[m], widest) for m in group.made if group.rings[m]]
+        return entries + [AllocationRequest(flow.maps[m].name, "map", group.rings[m], widest) for m in group.computed if group.rings[m]]
 
     def cost(self) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of the schedule."""
@@ -95,8 +97,8 @@ class Frames:
         before: dict[str, Box] = {}  # what is on chip, where it stays between frames
         for frame, loads, weights in zip(self.frames, sources, constants, strict=True):
             steps: list[Node] = [layout.load_constant(name, box, at[name]) for name, box in weights.items() if before.get(name) != box]
-            turns = [*limit.made(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).turns())]
-            blocks.append((*steps, *fold(turns, LONGEST_PERIOD)))
+            iterations = [*limit.allowed(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).iterations())]
+            blocks.append((*steps, *fold(iterations, LONGEST_PERIOD)))
             before = {**weights, **loads}
         return places, fold(blocks, 1)
 

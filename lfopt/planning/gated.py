@@ -17,7 +17,7 @@
 
 The head reads all channels of its input, which is whole on chip in phase 1; it stays where slices are made again. That repeats up to
 parts x (1 - kept / map) of the multiply-accumulates ahead, takes one band, and has no maps in common between what is ahead and what is behind, but
-for the input. Else nothing is computed twice. Blocks of constants and rows of slices are rounded up one by one.
+for the input. Else nothing is computed twice. Blocks of constants and rows of slices are each rounded up.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Span, round_up
+from lfopt.ir import DramBytes, round_up
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops.rows import same_row
-from lfopt.planning.gates import Block
+from lfopt.planning.gates import GatedBlock
 from lfopt.planning.passage import Passage, bands, passage
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 SLOTS = 2  # of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the one before it is used
 
 Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
 
 
-class Way(NamedTuple):
+class GatingOption(NamedTuple):
     """How phase 2 may run, but for slices and what is kept."""
 
     part: int  # output channels at a time
@@ -48,10 +48,10 @@ class Way(NamedTuple):
     again: bool = False  # whether slices that are not kept are made again, and not stored and loaded
 
 
-class Choice(NamedTuple):
+class GatedChoice(NamedTuple):
     """How a group runs."""
 
-    way: Way
+    option: GatingOption
     width: int  # channels of a slice
     kept: int  # channels of the map that stay on chip: the first ones
     rows: tuple[int, int]  # made at a time: of the map in phase 1, of the result in phase 2
@@ -60,11 +60,6 @@ class Choice(NamedTuple):
     buffer_bytes: int  # F_beta
     dram: DramBytes  # but for parameters
     macs: int  # multiply-accumulates that are done again
-
-
-def spans(start: int, stop: int, width: int) -> list[Span]:
-    """Channels from one to another, so many at a time."""
-    return [(low, min(low + width, stop)) for low in range(start, stop, width)]
 
 
 def _lengths(count: int, width: int) -> Lengths:
@@ -76,22 +71,22 @@ def _lengths(count: int, width: int) -> Lengths:
 class Sizes:
     """Bytes of one group, on chip and in DRAM. Nothing depends on the size of the buffer."""
 
-    def __init__(self, slices: Slices, block: Block, once: int) -> None:
+    def __init__(self, slices: SliceSizes, block: GatedBlock, once: int) -> None:
         """`once`: DRAM bytes of the group with every tensor once, but for parameters."""
         self.slices, self.block, self.once = slices, block, once
         self.flow, self.hardware = slices.dataflow, slices.hardware
         flow, tail = self.flow, block.tail
-        made = {m for i in block.operators for m in flow.results[i]}
+        written = {m for i in block.operators for m in flow.results[i]}
         self.map, self.result = block.map, flow.results[block.last][0]
         self.channels, self.height = flow.maps[self.map].shape[self.axis(self.map)], flow.maps[self.map].rows
         self.outputs, self.rows_out = flow.maps[self.result].shape[self.axis(self.result)], flow.maps[self.result].rows
         self.inside = bool(block.ahead)  # whether the group makes the map
         self.input = flow.operands[block.ahead[0]][0].map if block.head else -1  # that the head reads whole; -1: there is no head
         self.after = (*block.behind, *((tail,) if tail >= 0 else ()))  # the operators of phase 2
-        self.ahead_reads = self._outside(block.ahead, made | {self.input})  # maps that come slice by slice, with what is ahead,
-        self.behind_reads = self._outside(block.behind, made | {self.map})  # and with what is behind
-        self.vector_reads = self._outside(block.vectors, made)
-        self.beside = self._outside(self.after[len(block.behind) :], made)  # that what follows the tail in flight reads
+        self.ahead_reads = self._outside(block.ahead, written | {self.input})  # maps that come slice by slice, with what is ahead,
+        self.behind_reads = self._outside(block.behind, written | {self.map})  # and with what is behind
+        self.vector_reads = self._outside(block.vectors, written)
+        self.beside = self._outside(self.after[len(block.behind) :], written)  # that what follows the tail in flight reads
         vectors = [flow.results[i][0] for i in block.vectors]
         gating = {o.map for i in block.behind for o in flow.operands[i]}
         self.folded = [flow.results[i][0] for i in block.folds]
@@ -181,11 +176,11 @@ class Sizes:
 
     def block_bytes(self, op: int, outputs: int, inputs: int = 1, *, late: bool = True) -> int:
         """A block of the constants of an operator: so many output channels, and input channels of the tail."""
-        found = 0
+        size = 0
         for elements, bias, is_late in self.streams(op):
             if late or not is_late:
-                found += self.hardware.constant_bytes(elements * outputs * (1 if is_late else inputs), bias=bias)
-        return found
+                size += self.hardware.constant_bytes(elements * outputs * (1 if is_late else inputs), bias=bias)
+        return size
 
     def all_blocks(self, op: int) -> int:
         """All constants of an operator that could pass block by block, each as a whole."""
@@ -215,8 +210,8 @@ class Sizes:
         if rows < self.height:
             per_channel += self._fold_bytes
         blocks = sum([self.block_bytes(i, width) for i in self.block.ahead])
-        found = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
-        return self.hardware.buffer_need(found + per_channel * self.padded(width), self._held_ahead + slots * blocks)
+        fixed = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
+        return self.hardware.buffer_need(fixed + per_channel * self.padded(width), self._held_ahead + slots * blocks)
 
     def vector_bytes(self, width: int) -> int:
         """The operators between the folds and the gate."""
@@ -226,39 +221,39 @@ class Sizes:
         """The largest of their blocks of weights, for so many output channels."""
         return max([self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0)
 
-    def behind_bytes(self, width: int, rows: int, slots: int, way: Way, kept: int) -> int:
+    def behind_bytes(self, width: int, rows: int, slots: int, option: GatingOption, kept: int) -> int:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
-        tail, per_channel, found = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
-        found += self.passage(rows, behind=True, again=way.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
-        if way.again:
-            found += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
+        tail, per_channel, fixed = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
+        fixed += self.passage(rows, behind=True, again=option.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
+        if option.again:
+            fixed += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
         if tail >= 0:
-            part = self.padded(way.part)
+            part = self.padded(option.part)
             row = part * self.row_bytes(self.result)
-            found += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
-            found += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
-        weights = self._held_behind + (self.all_blocks(tail) if way.held and tail >= 0 else 0) + slots * self.block_behind(width, way, kept)
-        return self.hardware.buffer_need(found + per_channel * self.padded(width), weights)
+            fixed += rows * row + (option.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
+            fixed += sum(rows * part * self.row_bytes(m) for m in self.beside if not (option.stays and m == self.input))
+        weights = self._held_behind + (self.all_blocks(tail) if option.held and tail >= 0 else 0) + slots * self.block_behind(width, option, kept)
+        return self.hardware.buffer_need(fixed + per_channel * self.padded(width), weights)
 
     def remade_bytes(self, width: int) -> int:
         """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
         return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum([self.block_bytes(i, width) for i in self.block.ahead])
 
-    def block_behind(self, width: int, way: Way, kept: int) -> int:
+    def block_behind(self, width: int, option: GatingOption, kept: int) -> int:
         """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
-        if not way.again:
-            return max(self._block_behind(length, way, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
-        blocks = [self._block_behind(min(width, kept), way, late=False)]  # of the slices that are made again, one is the last
+        if not option.again:
+            return max(self._block_behind(length, option, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
+        blocks = [self._block_behind(min(width, kept), option, late=False)]  # of the slices that are made again, one is the last
         for length, late in zip(self._longest(width, kept, gone=True), (False, True), strict=True):
-            blocks.append(self._block_behind(length, way, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
+            blocks.append(self._block_behind(length, option, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
         return max(blocks)
 
-    def _block_behind(self, length: int, way: Way, *, late: bool) -> int:
+    def _block_behind(self, length: int, option: GatingOption, *, late: bool) -> int:
         """A block of weights of what is behind, for so many channels."""
         size = sum([self.block_bytes(i, length) for i in self.block.behind])
-        if self.block.tail >= 0 and not way.held:
-            size += self.block_bytes(self.block.tail, way.part, length, late=late)
+        if self.block.tail >= 0 and not option.held:
+            size += self.block_bytes(self.block.tail, option.part, length, late=late)
         return size
 
     def _longest(self, width: int, kept: int, *, gone: bool = False) -> tuple[int, int]:
@@ -276,12 +271,12 @@ class Sizes:
         return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(
-        self, way: Way, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
+        self, option: GatingOption, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
     ) -> int:
         """F_beta."""
-        first = self.ahead_bytes(width, rows[0], slots[0], stays=way.stays, gone=self.gone(width, kept))
-        last = self.behind_bytes(width, rows[1], slots[1], way, kept)
-        stays = self.input_bytes if way.stays else 0
+        first = self.ahead_bytes(width, rows[0], slots[0], stays=option.stays, gone=self.gone(width, kept))
+        last = self.behind_bytes(width, rows[1], slots[1], option, kept)
+        stays = self.input_bytes if option.stays else 0
         return self.kept_bytes(kept) + stays + max(first, self.vector_bytes(vector_width or self.widths[0]), last)
 
     @cached_property
@@ -322,35 +317,35 @@ class Sizes:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """Channels of a slice, the fewest first."""
-        found, width = list[int](), self.hardware.channel_align
+        powers, width = list[int](), self.hardware.channel_align
         while width < self.channels:
-            found.append(width)
+            powers.append(width)
             width *= 2
-        return (*found, self.channels)
+        return (*powers, self.channels)
 
     # -- what moves --------------------------------------------------------------------------------------------------------------------------
 
-    def dram(self, way: Way, width: int, kept: int, vector_width: int) -> DramBytes:
+    def dram(self, option: GatingOption, width: int, kept: int, vector_width: int) -> DramBytes:
         """By class, but for parameters."""
-        block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, way.part)
+        block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, option.part)
         gone = _lengths(self.channels - kept, width)
-        slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // way.part)
-        rounds = -(-self.rows_out // way.band)
+        slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // option.part)
+        rounds = -(-self.rows_out // option.band)
         away = self._moved(self.map, gone)
         read = self._read_whole + sum([self._moved(m, slices) for m in self.ahead_reads])
         read += passes * sum([self._moved(m, slices) for m in self.behind_reads])
-        read += sum([self._moved(m, parts) for m in self.beside if not (way.stays and m == self.input)])
+        read += sum([self._moved(m, parts) for m in self.beside if not (option.stays and m == self.input)])
         written = self._moved(self.result, parts if tail >= 0 else slices)
         weights = self._held_weights + self.vector_passes(vector_width)
         weights += sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in slices])
         weights += passes * rounds * sum([n * self.block_bytes(i, length) for i in block.behind for length, n in slices])
-        if tail >= 0 and way.held:
+        if tail >= 0 and option.held:
             weights += self.all_blocks(tail)
         elif tail >= 0:
             early = sum([n * k * self.block_bytes(tail, part, length, late=False) for part, n in parts for length, k in slices])
             late = sum([n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False)) for part, n in parts])
             weights += rounds * (early + late)
-        if way.again:
+        if option.again:
             read += passes * sum([self._moved(m, gone) for m in self.ahead_reads])
             weights += passes * sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in gone])
             return DramBytes(input=read, output=written, weight=weights)
@@ -358,11 +353,11 @@ class Sizes:
             return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
         return DramBytes(input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights)
 
-    def macs_again(self, way: Way, kept: int) -> int:
+    def macs_again(self, option: GatingOption, kept: int) -> int:
         """Multiply-accumulates that are done again: of the rows that phase 2 asks for, of the channels that are not kept."""
-        if not way.again:
+        if not option.again:
             return 0
-        return -(-self.outputs // way.part) * (self.channels - kept) * self._remade_macs // self.channels
+        return -(-self.outputs // option.part) * (self.channels - kept) * self._remade_macs // self.channels
 
     @cached_property
     def _remade_macs(self) -> int:

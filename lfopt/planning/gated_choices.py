@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from lfopt.ir import round_up
-from lfopt.planning.gated import SLOTS, Choice, Sizes, Way
+from lfopt.planning.gated import SLOTS, GatedChoice, GatingOption, Sizes
 
 MOST_PARTS = 8  # that the output channels are made in
 ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
@@ -21,22 +21,22 @@ class Choices:
         self.spare_macs = int(most_macs * (1 + ROUNDING)) - sum(sizes.flow.macs[i] for i in sizes.block.operators)
 
     @cached_property
-    def ways(self) -> tuple[Way, ...]:
+    def options(self) -> tuple[GatingOption, ...]:
         """All that are tried for phase 2, those with few parts and bands first."""
         sizes = self.sizes
         stays = (True, False) if sizes.input in sizes.beside else (False,)
         remakes = sizes.remakes and self.spare_macs > 0
         if sizes.block.tail < 0:
-            only = Way(sizes.outputs, sizes.rows_out, held=False, stays=False)
+            only = GatingOption(sizes.outputs, sizes.rows_out, held=False, stays=False)
             return (only, only._replace(stays=True, again=True)) if remakes else (only,)
         step = sizes.hardware.channel_align
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS  # each part gates all slices anew
         parts = sorted({min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)}, reverse=True)
         heights = heights_of(sizes.rows_out) if sizes.in_step else [sizes.rows_out]
-        found = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
+        streamed = [GatingOption(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
         resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]  # else bands cost nothing
-        again = [Way(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
-        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found, *again)
+        again = [GatingOption(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
+        return (*(GatingOption(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *streamed, *again)
 
     @cached_property
     def full_width(self) -> int:
@@ -46,21 +46,21 @@ class Choices:
     @cached_property
     def least(self) -> int:
         """The least F_beta."""
-        narrow = min(way.part for way in self.ways)
-        ways = [way for way in self.ways if not way.stays and (way.part == narrow or way.held)]
-        return min(self.sizes.buffer_bytes(way, self.sizes.widths[0], 0, (rows, 1)) for way in ways for rows in {1, self.sizes.height})
+        narrow = min(option.part for option in self.options)
+        options = [option for option in self.options if not option.stays and (option.part == narrow or option.held)]
+        return min(self.sizes.buffer_bytes(option, self.sizes.widths[0], 0, (rows, 1)) for option in options for rows in {1, self.sizes.height})
 
-    def cheapest(self, beta: int) -> Choice | None:
+    def cheapest(self, beta: int) -> GatedChoice | None:
         """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the least buffer. None if nothing fits.
 
         More buffer never gives more bytes.
         """
         if self.least >= beta:
             return None
-        best: Choice | None = None
-        for way in self.ways:
-            if best is None or self._at_least(way, beta) < best.dram.total:
-                for choice in self._fitting(way, beta):
+        best: GatedChoice | None = None
+        for option in self.options:
+            if best is None or self._at_least(option, beta) < best.dram.total:
+                for choice in self._fitting(option, beta):
                     if best is None or _rank(choice) < _rank(best):
                         best = choice
         return best
@@ -70,70 +70,70 @@ class Choices:
         """Whether what moves depends on how it is cut into slices."""
         return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.pads_constants
 
-    def _at_least(self, way: Way, beta: int) -> int:
-        """DRAM bytes of which no choice of a way moves fewer, sizes not rounded up."""
+    def _at_least(self, option: GatingOption, beta: int) -> int:
+        """DRAM bytes of which no choice of an option moves fewer, sizes not rounded up."""
         sizes = self.sizes
-        room = beta - 1 - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=way.stays, gone=0) - (sizes.input_bytes if way.stays else 0)
+        room = beta - 1 - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=option.stays, gone=0) - (sizes.input_bytes if option.stays else 0)
         size = sizes.height * sizes.row_bytes(sizes.map)
-        if way.again:
-            return sizes.once + self._made_again(way, room, size)
+        if option.again:
+            return sizes.once + self._made_again(option, room, size)
         gone = max(sizes.channels * size - max(room, 0), 0)
-        found = sizes.once + (-(-sizes.outputs // way.part) + sizes.inside) * gone
-        if not way.stays and sizes.input in sizes.beside:
-            found += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
-        return found + (0 if way.held or sizes.block.tail < 0 else (-(-sizes.rows_out // way.band) - 1) * sizes.all_blocks(sizes.block.tail))
+        least = sizes.once + (-(-sizes.outputs // option.part) + sizes.inside) * gone
+        if not option.stays and sizes.input in sizes.beside:
+            least += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
+        return least + (0 if option.held or sizes.block.tail < 0 else (-(-sizes.rows_out // option.band) - 1) * sizes.all_blocks(sizes.block.tail))
 
-    def _made_again(self, way: Way, room: int, size: int) -> int:
+    def _made_again(self, option: GatingOption, room: int, size: int) -> int:
         """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
         sizes = self.sizes
         gone = max(sizes.channels - max(room, 0) // size, 1)
         weights = sum(elements * sizes.hardware.constant_bits(bias=bias) for i in sizes.block.ahead for elements, bias, _ in sizes.streams(i))
         maps = sum(sizes.flow.maps[m].rows * sizes.row_bytes(m) for m in sizes.ahead_reads)
-        return -(-sizes.outputs // way.part) * (gone * weights // 8 + gone * maps)
+        return -(-sizes.outputs // option.part) * (gone * weights // 8 + gone * maps)
 
-    def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
-        """Of one way, the choices that keep most."""
+    def _fitting(self, option: GatingOption, beta: int) -> Iterator[GatedChoice]:
+        """Of one option, the choices that keep most."""
         full, narrow = self.full_width, self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
-            if not way.again and (choice := self._choice(way, width, self.sizes.channels, beta)) is not None:
+            if not option.again and (choice := self._choice(option, width, self.sizes.channels, beta)) is not None:
                 yield choice
-            if (choice := self._choice(way, width, 0, beta)) is None:
+            if (choice := self._choice(option, width, 0, beta)) is None:
                 return
-            found = self._keeping(choice, beta) if width >= full else choice
-            if found.macs <= self.spare_macs:
-                yield found
+            fullest = self._keeping(choice, beta) if width >= full else choice
+            if fullest.macs <= self.spare_macs:
+                yield fullest
 
-    def _keeping(self, choice: Choice, beta: int) -> Choice:
+    def _keeping(self, choice: GatedChoice, beta: int) -> GatedChoice:
         """Of choices that are like one but for what they keep, the one that keeps most."""
         sizes = self.sizes
         width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
         most = (sizes.channels - 1) // step
         if 2 * width <= sizes.channels:  # else slices get narrower with what is kept
-            again = choice.way.again
+            again = choice.option.again
             ring = max(sizes.passage(1, behind=True, again=again).rings[sizes.map], min(choice.rows[0], sizes.height)) * sizes.row_bytes(sizes.map)
-            late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.way.part, 0)
+            late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.option.part, 0)
             least = choice.buffer_bytes - ring * sizes.padded(width) - late - (sizes.remade_bytes(width) if again else 0)  # without what is kept
             most = min((beta - 1 - least) // sizes.kept_bytes(step), most)
-        found = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
-        return next(filter(None, found), choice)
+        fitting = (self._choice(choice.option, width, count * step, beta) for count in range(most, 0, -1))
+        return next(filter(None, fitting), choice)
 
     def _widest(self, kept: int) -> int:
         """Channels of the widest slice, where so many are kept."""
         return max(kept, self.sizes.channels - kept)
 
-    def _choice(self, way: Way, width: int, kept: int, beta: int) -> Choice | None:
+    def _choice(self, option: GatingOption, width: int, kept: int, beta: int) -> GatedChoice | None:
         sizes = self.sizes
         narrow, width = sizes.widths[0], min(width, self._widest(kept))
         gone = sizes.gone(width, kept)
-        rows = min((1, sizes.height), key=lambda rows: sizes.ahead_bytes(width, rows, 1, stays=way.stays, gone=gone)), 1
-        size = sizes.buffer_bytes(way, width, kept, rows)
+        rows = min((1, sizes.height), key=lambda rows: sizes.ahead_bytes(width, rows, 1, stays=option.stays, gone=gone)), 1
+        size = sizes.buffer_bytes(option, width, kept, rows)
         if size >= beta:
             return None
-        return Choice(way, width, kept, rows, (1, 1), narrow, size, sizes.dram(way, width, kept, narrow), sizes.macs_again(way, kept))
+        return GatedChoice(option, width, kept, rows, (1, 1), narrow, size, sizes.dram(option, width, kept, narrow), sizes.macs_again(option, kept))
 
     # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
 
-    def widened(self, choice: Choice, beta: int) -> Choice:
+    def widened(self, choice: GatedChoice, beta: int) -> GatedChoice:
         """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks side by side, wider slices, more rows."""
         sizes = self.sizes
         maps = [(sizes.flow.maps[m], sizes.axis(m)) for m in (sizes.map, sizes.result)]
@@ -152,31 +152,31 @@ class Choices:
             choice = self._if_fits(choice, beta, vector_width=width)
         return choice
 
-    def _taller(self, choice: Choice, beta: int, most: int, *, behind: bool) -> Choice:
+    def _taller(self, choice: GatedChoice, beta: int, most: int, *, behind: bool) -> GatedChoice:
         """With more rows in each step of a phase, up to so many."""
-        way, found = choice.way, choice
+        option, taller = choice.option, choice
         for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
             if not choice.rows[behind] < rows <= most:
                 continue
-            band = max(way.band, rows) if way.held else way.band
+            band = max(option.band, rows) if option.held else option.band
             if behind and rows > band:
                 continue
             both = (choice.rows[0], rows) if behind else (rows, choice.rows[1])
-            found = self._if_fits(choice, beta, rows=both, way=way._replace(band=band) if behind else way)
-            if found is not choice:
+            taller = self._if_fits(choice, beta, rows=both, option=option._replace(band=band) if behind else option)
+            if taller is not choice:
                 break
-        return found
+        return taller
 
-    def _if_fits(self, choice: Choice, beta: int, **changes: object) -> Choice:
+    def _if_fits(self, choice: GatedChoice, beta: int, **changes: object) -> GatedChoice:
         """The choice with some changes, if it then fits and moves as much; else the choice."""
         new = choice._replace(**changes)
-        size = self.sizes.buffer_bytes(new.way, new.width, new.kept, new.rows, new.slots, new.vector_width)
-        if size >= beta or self.sizes.dram(new.way, new.width, new.kept, new.vector_width) != choice.dram:
+        size = self.sizes.buffer_bytes(new.option, new.width, new.kept, new.rows, new.slots, new.vector_width)
+        if size >= beta or self.sizes.dram(new.option, new.width, new.kept, new.vector_width) != choice.dram:
             return choice
         return new._replace(buffer_bytes=size)
 
 
-def _rank(choice: Choice) -> tuple[int, int, int]:
+def _rank(choice: GatedChoice) -> tuple[int, int, int]:
     """The lowest is chosen."""
     return choice.dram.total, choice.macs, choice.buffer_bytes
 

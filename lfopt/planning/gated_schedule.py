@@ -11,17 +11,18 @@ from dataclasses import replace
 from enum import Enum
 
 from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, whole
+from lfopt.ir.box import spans
 from lfopt.ops.footprint import footprint
-from lfopt.planning.gated import SLOTS, Choice, Sizes, spans
+from lfopt.planning.gated import SLOTS, GatedChoice, Sizes
 from lfopt.planning.limit import Limit
 from lfopt.planning.passage import bands
-from lfopt.planning.streaming import Layout, with_rows
-from lfopt.planning.turns import in_turn
+from lfopt.planning.rolling import rolled
+from lfopt.planning.streaming import BufferLayout, with_rows
 
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
 
 
-class Phase(Enum):
+class GatedPhase(Enum):
     """Of a group, by what its weight blocks are called."""
 
     AHEAD = "weight blocks"
@@ -29,27 +30,27 @@ class Phase(Enum):
     BEHIND = "weight blocks behind"
 
 
-Passing = tuple[int, Span, Span | None, bool]  # operator, output channels, input channels of a sum, whether also what is read when it is finished
+WeightBlock = tuple[int, Span, Span | None, bool]  # operator, output channels, input channels of a sum, whether also what is read when it is finished
 
 
-class Schedule:
+class GatedScheduler:
     """Writes down the schedule of one group."""
 
-    def __init__(self, sizes: Sizes, layout: Layout, choice: Choice) -> None:
+    def __init__(self, sizes: Sizes, layout: BufferLayout, choice: GatedChoice) -> None:
         self.sizes, self.layout, self.choice = sizes, layout, choice
-        self.flow, self.block, self.way = sizes.flow, sizes.block, choice.way
+        self.flow, self.block, self.option = sizes.flow, sizes.block, choice.option
         self.tail = sizes.block.tail
         kept = [(span, True) for span in spans(0, choice.kept, choice.width)]
         self.slices = [*kept, *((span, False) for span in spans(choice.kept, sizes.channels, choice.width))]  # and whether each is kept
         self.places: list[Place] = []
-        self.taken: dict[Phase, list[int]] = {phase: [] for phase in Phase}  # places by phase
-        self.now: tuple[Phase, ...] = tuple(Phase)  # that the next place is for
+        self.taken: dict[GatedPhase, list[int]] = {phase: [] for phase in GatedPhase}  # places by phase
+        self.now: tuple[GatedPhase, ...] = tuple(GatedPhase)  # that the next place is for
         self.top = 0  # where the next place goes
-        self.at: dict[tuple[Phase, int], int] = {}  # places of maps
+        self.at: dict[tuple[GatedPhase, int], int] = {}  # places of maps
         self.kept = -1  # that of what is kept
         self.sums: dict[int, int] = {}  # places of partial results, by operator
         self.held: dict[str, int] = {}  # places of constants
-        self.blocks: dict[Phase, int] = {}  # places that weight blocks pass through
+        self.blocks: dict[GatedPhase, int] = {}  # places that weight blocks pass through
         self._lay_out()
 
     # -- places ------------------------------------------------------------------------------------------------------------------------------
@@ -58,27 +59,27 @@ class Schedule:
         sizes, choice = self.sizes, self.choice
         if choice.kept:
             self.kept = self._place(self._name(sizes.map), "map", sizes.height, self._row(sizes.map, choice.kept))
-        if self.way.stays:
-            self.at[Phase.AHEAD, sizes.input] = self.at[Phase.BEHIND, sizes.input] = self._whole(sizes.input)
+        if self.option.stays:
+            self.at[GatedPhase.AHEAD, sizes.input] = self.at[GatedPhase.BEHIND, sizes.input] = self._whole(sizes.input)
         for v in sizes.folded:
             if v in sizes.gates:
-                self.at[Phase.VECTORS, v] = self._whole(v)
-        bottom, self.now = self.top, (Phase.AHEAD,)
+                self.at[GatedPhase.VECTORS, v] = self._whole(v)
+        bottom, self.now = self.top, (GatedPhase.AHEAD,)
         self._lay_out_ahead()
-        above, self.top, self.now = self.top, bottom, (Phase.VECTORS, Phase.BEHIND)
+        above, self.top, self.now = self.top, bottom, (GatedPhase.VECTORS, GatedPhase.BEHIND)
         for v in sizes.gates:
             if v not in sizes.folded:
-                self.at[Phase.VECTORS, v] = self._whole(v)
-        gated, self.now = self.top, (Phase.VECTORS,)
+                self.at[GatedPhase.VECTORS, v] = self._whole(v)
+        gated, self.now = self.top, (GatedPhase.VECTORS,)
         for v in (*sizes.vectors, *sizes.vector_reads):
-            self.at[Phase.VECTORS, v] = self._whole(v)
+            self.at[GatedPhase.VECTORS, v] = self._whole(v)
         self._hold(self.block.vectors)
-        self._pass(Phase.VECTORS, SLOTS, sizes.vector_block(choice.vector_width))
-        self.top, self.now = max(self.top, above), (Phase.AHEAD, Phase.VECTORS)
+        self._pass(GatedPhase.VECTORS, SLOTS, sizes.vector_block(choice.vector_width))
+        self.top, self.now = max(self.top, above), (GatedPhase.AHEAD, GatedPhase.VECTORS)
         for v in sizes.folded:
             if v not in sizes.gates:
-                self.at[Phase.VECTORS, v] = self._whole(v)
-        self.top, self.now = gated, (Phase.BEHIND,)
+                self.at[GatedPhase.VECTORS, v] = self._whole(v)
+        self.top, self.now = gated, (GatedPhase.BEHIND,)
         self._lay_out_behind()
 
     def fullest(self) -> list[tuple[str, Place]]:
@@ -90,38 +91,38 @@ class Schedule:
 
     def _lay_out_ahead(self) -> None:
         sizes, choice, block = self.sizes, self.choice, self.block
-        if sizes.input >= 0 and not self.way.stays:
-            self.at[Phase.AHEAD, sizes.input] = self._whole(sizes.input)
+        if sizes.input >= 0 and not self.option.stays:
+            self.at[GatedPhase.AHEAD, sizes.input] = self._whole(sizes.input)
         rings = sizes.passage(choice.rows[0], behind=False).rings if sizes.inside else {}
         for m, rows in rings.items():
             if m != sizes.map:
-                self._ring(Phase.AHEAD, m, rows, choice.width)
+                self._ring(GatedPhase.AHEAD, m, rows, choice.width)
         if choice.kept < sizes.channels:
-            self._ring(Phase.AHEAD, sizes.map, min(choice.rows[0], sizes.height), sizes.gone(choice.width, choice.kept))
+            self._ring(GatedPhase.AHEAD, sizes.map, min(choice.rows[0], sizes.height), sizes.gone(choice.width, choice.kept))
         if choice.rows[0] < sizes.height:
             for i in block.folds:
                 self._sum(i, 1, choice.width)
         self._hold(block.ahead)
-        self._pass(Phase.AHEAD, choice.slots[0], sum(sizes.block_bytes(i, choice.width) for i in block.ahead))
+        self._pass(GatedPhase.AHEAD, choice.slots[0], sum(sizes.block_bytes(i, choice.width) for i in block.ahead))
 
     def _lay_out_behind(self) -> None:
-        sizes, choice, way, tail = self.sizes, self.choice, self.way, self.tail
+        sizes, choice, option, tail = self.sizes, self.choice, self.option, self.tail
         wide = sizes.passage(choice.rows[1], behind=True).rings.keys() - {sizes.map}  # maps of all slices, not just of those that are not kept
-        for m, rows in sizes.passage(choice.rows[1], behind=True, again=way.again).rings.items():
+        for m, rows in sizes.passage(choice.rows[1], behind=True, again=option.again).rings.items():
             if (m != sizes.map or choice.kept < sizes.channels) and (m != sizes.result or tail < 0):
-                self._ring(Phase.BEHIND, m, rows, choice.width if m in wide else sizes.gone(choice.width, choice.kept))
+                self._ring(GatedPhase.BEHIND, m, rows, choice.width if m in wide else sizes.gone(choice.width, choice.kept))
         self._hold(sizes.after)
         if tail >= 0:
-            self._ring(Phase.BEHIND, sizes.result, choice.rows[1], way.part)
+            self._ring(GatedPhase.BEHIND, sizes.result, choice.rows[1], option.part)
             if len(self.slices) > 1:
-                self._sum(tail, way.band, way.part)
+                self._sum(tail, option.band, option.part)
             for m in sizes.beside:
-                if (Phase.BEHIND, m) not in self.at:
-                    self._ring(Phase.BEHIND, m, choice.rows[1], way.part)
-            if way.held:
+                if (GatedPhase.BEHIND, m) not in self.at:
+                    self._ring(GatedPhase.BEHIND, m, choice.rows[1], option.part)
+            if option.held:
                 for s in sizes.slices.facts[tail].streamed:
                     self.held[s.name] = self._place(s.name, "weight", 1, sizes.slices.constant_bytes[s.name])
-        self._pass(Phase.BEHIND, choice.slots[1], sizes.block_behind(choice.width, way, choice.kept))
+        self._pass(GatedPhase.BEHIND, choice.slots[1], sizes.block_behind(choice.width, option, choice.kept))
 
     def _place(self, name: str, purpose: Purpose, slots: int, slot_bytes: int) -> int:
         """Index of a new place. In a buffer of their own, weights lie one after the other in every phase."""
@@ -145,11 +146,11 @@ class Schedule:
         tensor = self.flow.maps[m]
         return self._place(tensor.name, "map", tensor.rows, self.layout.hardware.row_bytes(tensor))
 
-    def _ring(self, phase: Phase, m: int, rows: int, channels: int) -> None:
+    def _ring(self, phase: GatedPhase, m: int, rows: int, channels: int) -> None:
         """So many rows and channels of a map, which may have another place."""
         name = self._name(m)
         if m == self.sizes.map:
-            name = self.layout.place_name(f"{name} beside" if phase is Phase.AHEAD else f"{name} in blocks")
+            name = self.layout.place_name(f"{name} beside" if phase is GatedPhase.AHEAD else f"{name} in blocks")
         elif any(place.name == name for place in self.places):
             name = self.layout.place_name(f"{name} beside")
         self.at[phase, m] = self._place(name, "map", rows, self._row(m, channels))
@@ -163,7 +164,7 @@ class Schedule:
         for name in (name for i in ops for name in self.sizes.slices.facts[i].held):
             self.held[name] = self._place(name, "weight", 1, self.sizes.slices.constant_bytes[name])
 
-    def _pass(self, phase: Phase, slots: int, size: int) -> None:
+    def _pass(self, phase: GatedPhase, slots: int, size: int) -> None:
         """The place that blocks of a phase pass through, if there are any."""
         if size:
             self.blocks[phase] = self._place(self.layout.place_name(phase.value), "weight", slots, size)
@@ -202,11 +203,11 @@ class Schedule:
         if rows[0] < rows[1]:
             yield self.layout.compute(op, (self._box(self.flow.results[op][0], rows, channels),), (place,))
 
-    def _weights(self, phase: Phase, ops: Sequence[int], number: int, span: Span) -> Iterator[Step]:
+    def _weights(self, phase: GatedPhase, ops: Sequence[int], number: int, span: Span) -> Iterator[Step]:
         """The weights of operators for a slice, in one block."""
         yield from self._block(phase, [(i, span, None, True) for i in ops], number)
 
-    def _block(self, phase: Phase, parts: Sequence[Passing], number: int) -> Iterator[Step]:
+    def _block(self, phase: GatedPhase, parts: Sequence[WeightBlock], number: int) -> Iterator[Step]:
         """What passes in one block."""
         offset, place = 0, self.blocks.get(phase, -1)
         for op, outputs, inputs, late in parts:
@@ -225,81 +226,84 @@ class Schedule:
         limit.expect(sizes.height // self.choice.rows[0])
         yield from self._load_held(self.block.ahead)
         if sizes.input >= 0:
-            yield self._load(sizes.input, self.at[Phase.AHEAD, sizes.input])
+            yield self._load(sizes.input, self.at[GatedPhase.AHEAD, sizes.input])
         alike = [(stop - start, kept) for (start, stop), kept in self.slices]
-        yield from in_turn(alike, self._slice_ahead)
+        yield from rolled(alike, self._slice_ahead)
 
     def _slice_ahead(self, k: int) -> list[Node]:
         """Make one slice, fold its rows, keep or store it, or neither if it is made again."""
         sizes, (span, kept) = self.sizes, self.slices[k]
         ends = bands(sizes.height, self.choice.rows[0])
-        place = self.kept if kept else self.at[Phase.AHEAD, sizes.map]
-        turns: list[list[Node]] = []
+        place = self.kept if kept else self.at[GatedPhase.AHEAD, sizes.map]
+        iterations: list[list[Node]] = []
         for band, rows in enumerate(zip((0, *ends[:-1]), ends, strict=True)):
-            turn: list[Node] = []
+            iteration: list[Node] = []
             if sizes.inside:
-                turn += self._rows_ahead(band, span, place)
+                iteration += self._rows_ahead(band, span, place)
             else:
-                turn += self._loads(sizes.map, rows, span, place)
+                iteration += self._loads(sizes.map, rows, span, place)
             for i in self.block.folds:
-                turn.append(self._folded(i, rows, span, several=len(ends) > 1))
-            if sizes.inside and not kept and not self.way.again:
-                turn.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
-            turns.append(turn)
-        return [*self._weights(Phase.AHEAD, self.block.ahead, k, span), *fold(turns, LONGEST_PERIOD)]
+                iteration.append(self._folded(i, rows, span, several=len(ends) > 1))
+            if sizes.inside and not kept and not self.option.again:
+                iteration.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
+            iterations.append(iteration)
+        return [*self._weights(GatedPhase.AHEAD, self.block.ahead, k, span), *fold(iterations, LONGEST_PERIOD)]
 
     def _rows_ahead(self, band: int, span: Span, place: int) -> Iterator[Node]:
         """What a band of the map asks of the operators ahead of the barrier."""
         passage = self.sizes.passage(self.choice.rows[0], behind=False)
         for m, loads in passage.loads.items():
             for rows in loads[band]:
-                yield from self._loads(m, rows, span, self.at[Phase.AHEAD, m])
+                yield from self._loads(m, rows, span, self.at[GatedPhase.AHEAD, m])
         for i in self.block.ahead:
             m = self.flow.results[i][0]
-            yield from self._compute(i, passage.rows[i][band], span, place if m == self.sizes.map else self.at[Phase.AHEAD, m])
+            yield from self._compute(i, passage.rows[i][band], span, place if m == self.sizes.map else self.at[GatedPhase.AHEAD, m])
         if band == len(passage.rows[self.block.ahead[-1]]) - 1:
             for m, rows in passage.rest.items():
-                yield from self._loads(m, rows, span, self.at[Phase.AHEAD, m])
+                yield from self._loads(m, rows, span, self.at[GatedPhase.AHEAD, m])
 
     def _folded(self, op: int, rows: Span, span: Span, *, several: bool) -> Compute:
         """Add rows to what a reduction folds."""
         (v,) = self.flow.results[op]
         box = cut(whole(self.flow.maps[v].shape), self.sizes.axis(v), span)
-        step = self.layout.compute(op, (box,), (self.at[Phase.VECTORS, v],))
+        step = self.layout.compute(op, (box,), (self.at[GatedPhase.VECTORS, v],))
         if not several:
             return step
-        return replace(step, inputs=rows, sums=self.sums[op], first=rows[0] == 0, last=rows[1] == self.sizes.height)
+        return replace(step, inputs=rows, accumulator=self.sums[op], first=rows[0] == 0, last=rows[1] == self.sizes.height)
 
     # -- vectors -----------------------------------------------------------------------------------------------------------------------------
 
     def _phase_vectors(self) -> Iterator[Node]:
         yield from self._load_held(self.block.vectors)
         for m in self.sizes.vector_reads:
-            yield self._load(m, self.at[Phase.VECTORS, m])
+            yield self._load(m, self.at[GatedPhase.VECTORS, m])
         number = 0
         for i in self.block.vectors:
             (v,) = self.flow.results[i]
             channels = self.flow.maps[v].shape[self.sizes.axis(v)]
             cuts = spans(0, channels, self.choice.vector_width) if self.sizes.streams(i) else [(0, channels)]
 
-            def turn(k: int, i: int = i, v: int = v, cuts: Sequence[Span] = cuts, first: int = number) -> list[Node]:
+            def iteration(k: int, i: int = i, v: int = v, cuts: Sequence[Span] = cuts, first: int = number) -> list[Node]:
                 box = cut(whole(self.flow.maps[v].shape), self.sizes.axis(v), cuts[k])
-                return [*self._weights(Phase.VECTORS, (i,), first + k, cuts[k]), self.layout.compute(i, (box,), (self.at[Phase.VECTORS, v],))]
+                return [
+                    *self._weights(GatedPhase.VECTORS, (i,), first + k, cuts[k]),
+                    self.layout.compute(i, (box,), (self.at[GatedPhase.VECTORS, v],)),
+                ]
 
-            yield from in_turn([stop - start for start, stop in cuts], turn)
+            yield from rolled([stop - start for start, stop in cuts], iteration)
             number += len(cuts) if self.sizes.streams(i) else 0
 
     # -- phase 2 -----------------------------------------------------------------------------------------------------------------------------
 
     def _phase_behind(self, limit: Limit) -> Iterator[Node]:
-        sizes, way = self.sizes, self.way
+        sizes, option = self.sizes, self.option
         yield from self._load_held(sizes.after)
-        if way.held:
+        if option.held:
             for s in sizes.slices.facts[self.tail].streamed:
                 yield self._load_constant(s.name)
-        ends = bands(sizes.rows_out, way.band)
-        rounds = [(part, rows) for part in spans(0, sizes.outputs, way.part) for rows in zip((0, *ends[:-1]), ends, strict=True)]
-        yield from fold([*limit.made(tuple(self._round(number, *found)) for number, found in enumerate(rounds))], LONGEST_PERIOD)
+        ends = bands(sizes.rows_out, option.band)
+        rounds = [(part, rows) for part in spans(0, sizes.outputs, option.part) for rows in zip((0, *ends[:-1]), ends, strict=True)]
+        yield from fold([*limit.allowed(tuple(self._round(number, *part_and_rows)) for number, part_and_rows in enumerate(rounds))], LONGEST_PERIOD)
 
     def _round(self, number: int, part: Span, rows: Span) -> Iterator[Node]:
         """Rows of a part of the result, slice by slice."""
@@ -307,33 +311,33 @@ class Schedule:
         alike = [(stop - start, kept, k == 0, k == count - 1) for k, ((start, stop), kept) in enumerate(self.slices)]
         behind = any(self.sizes.streams(i) for i in self.sizes.after)
         without = 0 if behind else sum(kept for _, kept in self.slices)  # slices, the first ones, for which no block of weights passes
-        return in_turn(alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without))
+        return rolled(alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without))
 
     def _slice_behind(self, k: int, part: Span, rows: Span, number: int) -> list[Node]:
         """Gate one slice of a band of rows, and add it to the sums."""
         tail, (span, _) = self.tail, self.slices[k]
         first, last = k == 0, k == len(self.slices) - 1
-        weights: list[Passing] = [(i, span, None, True) for i in (*self._remaking(k), *self.block.behind)]
-        if tail >= 0 and not self.way.held:
+        weights: list[WeightBlock] = [(i, span, None, True) for i in (*self._remaking(k), *self.block.behind)]
+        if tail >= 0 and not self.option.held:
             weights.append((tail, part, span if len(self.slices) > 1 else None, last))
         ends = bands(rows[1] - rows[0], self.choice.rows[1])
-        turns: list[list[Node]] = []
+        iterations: list[list[Node]] = []
         for band, (start, stop) in enumerate(zip((0, *ends[:-1]), ends, strict=True)):
             here = rows[0] + start, rows[0] + stop
-            turn = [*self._rows_behind(k, band, here)]
+            iteration = [*self._rows_behind(k, band, here)]
             if tail >= 0:
-                turn += self._summed(part, here, span, first=first, last=last)
+                iteration += self._summed(part, here, span, first=first, last=last)
             if tail < 0 or last:
                 m, channels = self.sizes.result, span if tail < 0 else part
-                turn.append(self.layout.store(self._name(m), self._box(m, here, channels), self.at[Phase.BEHIND, m]))
-            turns.append(turn)
+                iteration.append(self.layout.store(self._name(m), self._box(m, here, channels), self.at[GatedPhase.BEHIND, m]))
+            iterations.append(iteration)
         if not self.sizes.in_step or self._remaking(k):
-            turns[-1] += self._rest_behind(k)
-        return [*self._block(Phase.BEHIND, weights, number), *fold(turns, LONGEST_PERIOD)]
+            iterations[-1] += self._rest_behind(k)
+        return [*self._block(GatedPhase.BEHIND, weights, number), *fold(iterations, LONGEST_PERIOD)]
 
     def _remaking(self, k: int) -> tuple[int, ...]:
         """The operators that make a slice again in phase 2; none where it is kept or loaded."""
-        return self.block.ahead if self.way.again and not self.slices[k][1] else ()
+        return self.block.ahead if self.option.again and not self.slices[k][1] else ()
 
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
         """What rows of the result ask of the operators behind the barrier, but for the tail, and of those that make the slice again."""
@@ -342,23 +346,23 @@ class Schedule:
         for m, loads in passage.loads.items():
             if m != self.sizes.map or not kept:
                 for rows in (here,) if in_step else loads[band]:
-                    yield from self._loads(m, rows, span, self.at[Phase.BEHIND, m])
+                    yield from self._loads(m, rows, span, self.at[GatedPhase.BEHIND, m])
         for i in (*remaking, *self.block.behind):
-            yield from self._compute(i, here if in_step else passage.rows[i][band], span, self.at[Phase.BEHIND, self.flow.results[i][0]])
+            yield from self._compute(i, here if in_step else passage.rows[i][band], span, self.at[GatedPhase.BEHIND, self.flow.results[i][0]])
 
     def _rest_behind(self, k: int) -> Iterator[Node]:
-        """Rows that nobody reads."""
+        """Rows that nothing reads."""
         span, kept = self.slices[k]
         for m, rows in self.sizes.passage(self.choice.rows[1], behind=True, again=bool(self._remaking(k))).rest.items():
             if m != self.sizes.map or not kept:
-                yield from self._loads(m, rows, span, self.at[Phase.BEHIND, m])
+                yield from self._loads(m, rows, span, self.at[GatedPhase.BEHIND, m])
 
     def _summed(self, part: Span, rows: Span, span: Span, *, first: bool, last: bool) -> Iterator[Node]:
         """Add a slice to the sums of the tail; with the last one, finish them."""
         sizes, tail = self.sizes, self.tail
         if last:
             for m in sizes.beside:
-                if not (self.way.stays and m == sizes.input):
-                    yield from self._loads(m, rows, part, self.at[Phase.BEHIND, m])
-        (step,) = self._compute(tail, rows, part, self.at[Phase.BEHIND, sizes.result])
-        yield step if len(self.slices) == 1 else replace(step, inputs=span, sums=self.sums[tail], first=first, last=last)
+                if not (self.option.stays and m == sizes.input):
+                    yield from self._loads(m, rows, part, self.at[GatedPhase.BEHIND, m])
+        (step,) = self._compute(tail, rows, part, self.at[GatedPhase.BEHIND, sizes.result])
+        yield step if len(self.slices) == 1 else replace(step, inputs=span, accumulator=self.sums[tail], first=first, last=last)

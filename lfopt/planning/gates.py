@@ -17,11 +17,11 @@ from functools import cached_property
 
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
-from lfopt.planning.slices import Slices
+from lfopt.planning.slices import SliceSizes
 
 
 @dataclass(frozen=True)
-class Block:
+class GatedBlock:
     """Operators around a barrier, by index: all of a block, or those of a group."""
 
     map: int  # that is reduced, and gated
@@ -61,7 +61,7 @@ class Block:
         ahead = (self.ahead[first:] for first in range(len(self.ahead) + 1))
         return tuple(self.core | sum(1 << i for i in (*some, *others)) for some in ahead for others in behind)
 
-    def part(self, mask: int) -> Block | None:
+    def part(self, mask: int) -> GatedBlock | None:
         """The group of these operators; None if it is none of the block, or has not all that it must have."""
         if mask not in self.groups:
             return None
@@ -73,38 +73,38 @@ class Block:
 class Gates:
     """The blocks of one dataflow. Each is found by its reductions."""
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: SliceSizes) -> None:
         self.slices, self.flow = slices, slices.dataflow
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[GatedBlock, ...]:
         """All of them, as large as they can be."""
         flow = self.flow
         read = dict.fromkeys(o.map for i in bits(flow.running) for o in flow.operands[i])
         return tuple(block for m in read if (block := self._around(m)) is not None)
 
     @cached_property
-    def by_folds(self) -> dict[int, Block]:
+    def by_folds(self) -> dict[int, GatedBlock]:
         """By the mask of their reductions."""
         return {sum(1 << i for i in block.folds): block for block in self.blocks}
 
     @cached_property
-    def mates(self) -> list[int]:
+    def compatible(self) -> list[int]:
         """Per operator: the operators that share a block with it, itself included."""
-        found = [1 << i for i in range(len(self.flow))]
+        compatible = [1 << i for i in range(len(self.flow))]
         for block in self.blocks:
             for i in bits(block.members):
-                found[i] |= block.members
-        return found
+                compatible[i] |= block.members
+        return compatible
 
-    def find(self, mask: int) -> Block | None:
+    def find(self, mask: int) -> GatedBlock | None:
         """A group that is one of a block; None if it is not."""
         block = self.by_folds.get(mask & self.flow.running)
         return block.part(mask) if block is not None else None
 
     # -- recognition -------------------------------------------------------------------------------------------------------------------------
 
-    def _around(self, m: int) -> Block | None:
+    def _around(self, m: int) -> GatedBlock | None:
         flow, facts = self.flow, self.slices.facts
         folds = tuple(i for i in bits(flow.readers[m] & flow.running) if self._is_plain(i) and self.slices.takes_slices(i, 0))
         others = [i for i in bits(flow.readers[m]) if i not in folds]
@@ -115,7 +115,7 @@ class Gates:
         vectors = self._vectors(folds, between)
         if vectors is None or not self._is_behind(gate, m, vectors):
             return None
-        made = {v for i in (*folds, *between) for v in flow.results[i]}
+        inner = {v for i in (*folds, *between) for v in flow.results[i]}
         inside = {*folds, *between, gate}
         behind, tail = [gate], -1
         while tail < 0 and (after := self._only_reader(flow.results[behind[-1]][0])) >= 0:
@@ -128,10 +128,10 @@ class Gates:
                 break
             behind.append(after)
             inside.add(after)
-        if any(flow.is_output[v] or flow.readers[v] & ~sum(1 << i for i in inside) for v in made):
+        if any(flow.is_output[v] or flow.readers[v] & ~sum(1 << i for i in inside) for v in inner):
             return None
         ahead, head = self._ahead(m)
-        return Block(m, ahead, folds, tuple(between), tuple(behind), tail, head)
+        return GatedBlock(m, ahead, folds, tuple(between), tuple(behind), tail, head)
 
     def _is_plain(self, op: int) -> bool:
         """Whether the operator has one result and constants that can be loaded."""
@@ -140,16 +140,16 @@ class Gates:
     def _vectors(self, folds: tuple[int, ...], between: list[int]) -> set[int] | None:
         """What the operators between the reductions and the gate make of one row; None if that is not all that they do."""
         flow = self.flow
-        found = {v for i in folds for v in flow.results[i]}
-        if any(flow.maps[v].rows != 1 for v in found):
+        vectors = {v for i in folds for v in flow.results[i]}
+        if any(flow.maps[v].rows != 1 for v in vectors):
             return None
         for i in between:
             if i in folds:
                 continue
             if not self._is_plain(i) or flow.heights[i] != 1 or any(flow.maps[o.map].rows != 1 for o in flow.operands[i]):
                 return None
-            found |= {*flow.results[i]}
-        return found
+            vectors |= {*flow.results[i]}
+        return vectors
 
     def _is_behind(self, op: int, source: int, vectors: set[int]) -> bool:
         """Whether the operator takes a map channel by channel, and else vectors and maps from outside."""
@@ -185,19 +185,19 @@ class Gates:
 
     def _ahead(self, m: int) -> tuple[tuple[int, ...], bool]:
         """Operators that make a map, as far back as they work channel by channel; whether the first reads all channels."""
-        found: list[int] = []
+        channelwise: list[int] = []
         for op in self._back(m):
             if self.slices.facts[op].contracts:
                 if not self._is_head(op):
                     break
-                return (op, *reversed(found)), True
+                return (op, *reversed(channelwise)), True
             if not all(self.slices.takes_slices(op, o.input) for o in self.flow.operands[op]) or self.flow.heights[op] == 1:
                 break
-            found.append(op)
-        return tuple(reversed(found)), False
+            channelwise.append(op)
+        return tuple(reversed(channelwise)), False
 
     def _back(self, m: int) -> Iterator[int]:
-        """The producer of a map, and so on back, as long as each reads one map that nobody else reads."""
+        """The producer of a map, and so on back, as long as each reads one map that nothing else reads."""
         flow = self.flow
         while (op := flow.producer[m]) >= 0 and self._is_plain(op):
             yield op

@@ -94,8 +94,8 @@ class Groups:
     def _own_dram(self, op: int) -> int:
         """DRAM bytes that an operator brings to a group that does not read its results yet, operands and shared weights apart."""
         flow = self.dataflow
-        made = sum(self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m])
-        return made + self.own[op][0] + self.parameters[op]
+        written_bytes = sum(self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m])
+        return written_bytes + self.own[op][0] + self.parameters[op]
 
     def parameters_of(self, op: int) -> list[tuple[str, int]]:
         """(operator, bytes) of the parameters of an operator and of what follows it in flight, where there are any."""
@@ -133,8 +133,8 @@ class Groups:
     def shareable_bytes(self, mask: int) -> int:
         """Of those bytes: what other flights of the same operators might save, as far as bounds know."""
         calls = [replace(part, then=()) if part.then else part for i in bits(mask) for part in self.dataflow.calls[i].parts]
-        found = self.parameter_bytes(mask)
-        return found - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind) if found else 0
+        counted = self.parameter_bytes(mask)
+        return counted - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind) if counted else 0
 
     def parameters_fit(self, mask: int) -> bool:
         """Whether the store for parameters holds those of the group; of one operator it does. What is too much for it stays so, however it grows."""
@@ -170,7 +170,7 @@ class Groups:
         return need
 
     def line_bytes(self, mask: int) -> int:
-        """Bytes of buffer that it takes so, rows made one by one, whether or not a weight buffer holds its weights."""
+        """Bytes of buffer that it takes so, rows computed one at a time, whether or not a weight buffer holds its weights."""
         return self._ring_bytes(mask, 1) + (0 if self.hardware.weight_buffer_bytes else self.weight_bytes(mask)[1])
 
     def _ring_bytes(self, mask: int, band_rows: int) -> int:
@@ -198,10 +198,12 @@ class Groups:
     def _end(self, mask: int) -> tuple[int, int, int]:
         """(bytes beside rings, rows of the highest maps that nothing in the group reads, bytes of a row of all of these): a band of them is held."""
         flow = self.dataflow
-        made = [m for i in bits(flow.sinks(mask)) if not flow.succs[i] & mask for m in flow.results[i] if flow.maps[m].rows <= self.lines.turns[i]]
-        highest = max((flow.maps[m].rows for m in made), default=0)
+        last_maps = [
+            m for i in bits(flow.sinks(mask)) if not flow.succs[i] & mask for m in flow.results[i] if flow.maps[m].rows <= self.lines.iterations[i]
+        ]
+        highest = max((flow.maps[m].rows for m in last_maps), default=0)
         beside = self.hardware.buffer_need(self._sums(mask), self.weight_bytes(mask)[1])
-        return beside, highest, sum(self.row_bytes[m] for m in made if flow.maps[m].rows == highest)
+        return beside, highest, sum(self.row_bytes[m] for m in last_maps if flow.maps[m].rows == highest)
 
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""

@@ -20,17 +20,17 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import slice_steps
 
 MOVES = frozenset({"Concat", "Split", "Slice", "Gather"})
-MOST_STEP = 16  # between channels of a stretch
+MOST_STEP = 16  # between channels of a run
 
 
-class Stretch(NamedTuple):
-    """Channels made + k * made_step of a result are channels read + k * read_step of an operand, for k below `size`."""
+class ChannelRun(NamedTuple):
+    """Channels written + k * written_step of a result are channels read + k * read_step of an operand, for k below `size`."""
 
     operand: int
-    made: int
+    written: int
     read: int
     size: int
-    made_step: int = 1
+    written_step: int = 1
     read_step: int = 1
 
 
@@ -54,82 +54,88 @@ class LaneCopy(NamedTuple):
         return self._replace(to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1)
 
 
-def stretches(call: Call, result: int = 0) -> tuple[Stretch, ...] | None:
+def channel_runs(call: Call, result: int = 0) -> tuple[ChannelRun, ...] | None:
     """Where the channels of one of an operator's results come from; None if it does more than move channels of maps [1, c, h, w] or [1, c]."""
-    return _stretches(call)[result]
+    return _channel_runs(call)[result]
 
 
 @once_per_call
-def _stretches(call: Call) -> tuple[tuple[Stretch, ...] | None, ...]:
+def _channel_runs(call: Call) -> tuple[tuple[ChannelRun, ...] | None, ...]:
     return tuple(_of_result(call, k) for k in range(len(call.results)))
 
 
-def _of_result(call: Call, result: int) -> tuple[Stretch, ...] | None:
-    kind, made = call.operator.kind, call.results[result]
+def _of_result(call: Call, result: int) -> tuple[ChannelRun, ...] | None:
+    kind, out_shape = call.operator.kind, call.results[result]
     maps = [shape for i, shape in enumerate(call.shapes) if shape is not None and not call.constant[i]]
-    if len(made) not in (2, 4) or any(len(shape) != len(made) or (shape[0], *shape[2:]) != (made[0], *made[2:]) for shape in maps) or made[0] != 1:
+    if (
+        len(out_shape) not in (2, 4)
+        or any(len(shape) != len(out_shape) or (shape[0], *shape[2:]) != (out_shape[0], *out_shape[2:]) for shape in maps)
+        or out_shape[0] != 1
+    ):
         return None
     if kind == "Concat":
-        if call.attribute("axis", 1) % len(made) != 1 or any(call.constant):
+        if call.attribute("axis", 1) % len(out_shape) != 1 or any(call.constant):
             return None
         starts = np.cumsum([0, *(shape[1] for shape in maps)]).tolist()
-        return tuple(Stretch(i, start, 0, shape[1]) for i, (start, shape) in enumerate(zip(starts, maps, strict=False)))
+        return tuple(ChannelRun(i, start, 0, shape[1]) for i, (start, shape) in enumerate(zip(starts, maps, strict=False)))
     if kind == "Split":
         asked = [k for k, name in enumerate(call.operator.outputs) if name]
-        first, _ = needs(call, 0, whole(made), asked[result])[1]
-        return (Stretch(0, 0, first, made[1]),) if call.attribute("axis", 0) % len(made) == 1 else None
+        first, _ = needs(call, 0, whole(out_shape), asked[result])[1]
+        return (ChannelRun(0, 0, first, out_shape[1]),) if call.attribute("axis", 0) % len(out_shape) == 1 else None
     if kind == "Slice":
         steps = slice_steps(call)
-        plain = steps is not None and all(found == (0, 1) for axis, found in enumerate(steps) if axis != 1) and steps[1][1] > 0
-        return (Stretch(0, 0, steps[1][0], made[1], read_step=steps[1][1]),) if steps is not None and plain else None
+        plain = steps is not None and all(step == (0, 1) for axis, step in enumerate(steps) if axis != 1) and steps[1][1] > 0
+        return (ChannelRun(0, 0, steps[1][0], out_shape[1], read_step=steps[1][1]),) if steps is not None and plain else None
     if kind == "Gather":
         indices = call.values[1]
-        if call.attribute("axis", 0) % len(made) != 1 or indices is None or indices.ndim != 1:
+        if call.attribute("axis", 0) % len(out_shape) != 1 or indices is None or indices.ndim != 1:
             return None
-        found = np.where(indices < 0, indices + maps[0][1], indices)
-        return tuple(_affine(found)) if ((found >= 0) & (found < maps[0][1])).all() else None
+        source = np.where(indices < 0, indices + maps[0][1], indices)
+        return tuple(_affine(source)) if ((source >= 0) & (source < maps[0][1])).all() else None
     return None
 
 
-def _affine(read: np.ndarray) -> Iterator[Stretch]:
-    """As few stretches as one step for all of them allows; else those that lie side by side."""
+def _affine(read: np.ndarray) -> Iterator[ChannelRun]:
+    """As few runs as one step for all of them allows; else those that lie side by side."""
     for step in range(1, min(MOST_STEP, len(read)) + 1):
         parts = [read[phase::step] for phase in range(step)]
         steps = [part[1] - part[0] if len(part) > 1 else 1 for part in parts]
         if all(0 < by <= MOST_STEP and (np.diff(part) == by).all() for by, part in zip(steps, parts, strict=True)):
-            yield from (Stretch(0, k, int(part[0]), len(part), step, int(by)) for k, (by, part) in enumerate(zip(steps, parts, strict=True)))
+            yield from (ChannelRun(0, k, int(part[0]), len(part), step, int(by)) for k, (by, part) in enumerate(zip(steps, parts, strict=True)))
             return
     cuts = [0, *(np.flatnonzero(np.diff(read) != 1) + 1).tolist(), len(read)]
     for start, stop in pairwise(cuts):
-        yield Stretch(0, start, int(read[start]), stop - start)
+        yield ChannelRun(0, start, int(read[start]), stop - start)
 
 
 @lru_cache(maxsize=256)
-def copies(found: tuple[Stretch, ...], channels: Span, lanes: int) -> tuple[LaneCopy, ...]:
+def copies(runs: tuple[ChannelRun, ...], channels: Span, lanes: int) -> tuple[LaneCopy, ...]:
     """The copies that make some channels of a result. Remembered: schedules compute a row at a time."""
-    made: list[LaneCopy] = []
-    for one in (copy for stretch in found for copy in _by_block(stretch, channels, lanes)):
-        grown = next((k for k, copy in enumerate(made) if copy.next_block == one), None)
+    merged: list[LaneCopy] = []
+    for one in (copy for run in runs for copy in _by_block(run, channels, lanes)):
+        grown = next((k for k, copy in enumerate(merged) if copy.next_block == one), None)
         if grown is None:
-            made.append(one)
+            merged.append(one)
         else:
-            made[grown] = made[grown]._replace(blocks=made[grown].blocks + 1)
-    return tuple(made)
+            merged[grown] = merged[grown]._replace(blocks=merged[grown].blocks + 1)
+    return tuple(merged)
 
 
-def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[LaneCopy]:
-    """The copies of one stretch, each of lanes of one block of the operand to one of the result."""
-    k = np.arange(stretch.size)
-    made, read = stretch.made + k * stretch.made_step, stretch.read + k * stretch.read_step
-    inside = (channels[0] <= made) & (made < channels[1])
-    made, read = made[inside], read[inside]
-    if made.size and (stretch.made_step, stretch.read_step) == (1, 1) and made[0] % lanes == read[0] % lanes == 0:
-        yield LaneCopy(stretch.operand, int(made[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(made) // lanes), len(made) % lanes)
+def _by_block(run: ChannelRun, channels: Span, lanes: int) -> Iterator[LaneCopy]:
+    """The copies of one run, each of lanes of one block of the operand to one of the result."""
+    k = np.arange(run.size)
+    written, read = run.written + k * run.written_step, run.read + k * run.read_step
+    inside = (channels[0] <= written) & (written < channels[1])
+    written, read = written[inside], read[inside]
+    if written.size and (run.written_step, run.read_step) == (1, 1) and written[0] % lanes == read[0] % lanes == 0:
+        yield LaneCopy(
+            run.operand, int(written[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(written) // lanes), len(written) % lanes
+        )
         return
-    pairs = np.stack([made // lanes, read // lanes], axis=1)
+    pairs = np.stack([written // lanes, read // lanes], axis=1)
     cuts = [0, *(np.flatnonzero((np.diff(pairs, axis=0) != 0).any(axis=1)) + 1).tolist(), len(pairs)]
     for start, stop in pairwise(cuts):
         if start < stop:
-            (to, source), o_lane, a_lane = pairs[start].tolist(), int(made[start] % lanes), int(read[start] % lanes)
-            steps = (stretch.made_step, stretch.read_step) if stop - start > 1 else (1, 1)
-            yield LaneCopy(stretch.operand, to, source, o_lane, a_lane, stop - start, *steps)
+            (to, source), o_lane, a_lane = pairs[start].tolist(), int(written[start] % lanes), int(read[start] % lanes)
+            steps = (run.written_step, run.read_step) if stop - start > 1 else (1, 1)
+            yield LaneCopy(run.operand, to, source, o_lane, a_lane, stop - start, *steps)

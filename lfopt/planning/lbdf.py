@@ -67,7 +67,7 @@ class LineBuffers:
                     sink = True
                 for c in bits(flow.readers[m] & mask):
                     rows = max(rows, self._demand(m, c, computed[c]))
-            computed[i] = lines.turns[i] if sink else rows
+            computed[i] = lines.iterations[i] if sink else rows
             sinks |= sink << i
             meet = ROOT if sink else self._meet(readers, chain, depth)
             chain[i], depth[i] = meet, depth[meet] + 1
@@ -104,12 +104,12 @@ class LineBuffers:
         members = list(bits(mask))
         results = {m: i for i in members for m in flow.results[i]}
         demands = {i: [(results.get(o.map, ~o.map), lines.reads(flow, i, k, results)) for k, o in enumerate(flow.operands[i])] for i in members}
-        made = dict.fromkeys((*members, *(source for found in demands.values() for source, _ in found)), 0)
-        rings = dict.fromkeys(results, 0) | {~source: 1 for source in made if source < 0}
+        rows_done = dict.fromkeys((*members, *(source for wanted in demands.values() for source, _ in wanted)), 0)
+        rings = dict.fromkeys(results, 0) | {~source: 1 for source in rows_done if source < 0}
         watched = {m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]] for m in rings}
 
         def hold(m: int, first: int, stop: int) -> None:
-            oldest = min((reads.keep[made[reader]] for reader, reads in watched[m]), default=first)
+            oldest = min((reads.keep[rows_done[reader]] for reader, reads in watched[m]), default=first)
             rings[m] = max(rings[m], stop - min(oldest, first))
 
         def produce(sink: int, rows: int) -> None:
@@ -117,29 +117,29 @@ class LineBuffers:
             while waiting:
                 i, goal = waiting[-1]
                 if i >= 0 and lines.running >> i & 1:
-                    goal = min(goal, made[i] + band_rows)  # it need not have all at once
+                    goal = min(goal, rows_done[i] + band_rows)  # it need not have all at once
                 for source, reads in demands[i]:
                     need = reads.need[goal - 1]
-                    if made[source] >= need:
+                    if rows_done[source] >= need:
                         continue
                     if source >= 0:
                         waiting.append((source, need))
                         break
                     hold(~source, need - 1, need)
-                    made[source] = need
+                    rows_done[source] = need
                 else:
                     for m in flow.results[i]:
-                        if made[i] < (stop := min(goal, flow.maps[m].rows)):
-                            hold(m, made[i], stop)
-                    made[i] = goal
+                        if rows_done[i] < (stop := min(goal, flow.maps[m].rows)):
+                            hold(m, rows_done[i], stop)
+                    rows_done[i] = goal
                     if goal == waiting[-1][1]:
                         waiting.pop()
 
         leaving = flow.sinks(mask)
         sinks = [i for i in members if leaving >> i & 1]
         yield rings
-        while unfinished := [(min(made[i] + band_rows, lines.turns[i]), i) for i in sinks if made[i] < lines.turns[i]]:
-            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.turns[band[1]], band[1]))
+        while unfinished := [(min(rows_done[i] + band_rows, lines.iterations[i]), i) for i in sinks if rows_done[i] < lines.iterations[i]]:
+            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.iterations[band[1]], band[1]))
             produce(sink, rows)
             yield rings
 
@@ -149,9 +149,9 @@ class LineBuffers:
 
     def _single(self, m: int, reader: int, computed: dict[int, int]) -> int:
         """Ring of a map with one reader in the group, which alone drives it."""
-        found = self._between[m, reader]
-        if len(found) == 1:
-            return found[0].widest[computed[reader]]
+        reads = self._between[m, reader]
+        if len(reads) == 1:
+            return reads[0].widest[computed[reader]]
         return self._simulated(~m, (m,), 1 << reader, reader, 0, computed)[0]
 
     @staticmethod
@@ -159,9 +159,9 @@ class LineBuffers:
         """Lowest common ancestor of the readers in the post-dominator tree; ROOT if there are none."""
         if not readers:
             return ROOT
-        found = iter(bits(readers))
-        meet = next(found)
-        for other in found:
+        remaining = iter(bits(readers))
+        meet = next(remaining)
+        for other in remaining:
             while meet != other:
                 if depth[meet] >= depth[other]:
                     meet = chain[meet]
@@ -172,38 +172,38 @@ class LineBuffers:
     @staticmethod
     def _region(readers: int, meet: int, chain: dict[int, int], region: dict[int, int]) -> int:
         """Operators after a node, up to and including `meet`."""
-        found = 0 if meet == ROOT else 1 << meet
+        operators = 0 if meet == ROOT else 1 << meet
         for reader in bits(readers):
             while reader != meet:
-                found |= 1 << reader | region[reader]
+                operators |= 1 << reader | region[reader]
                 reader = chain[reader]
-        return found
+        return operators
 
-    def _simulated(self, source: int, made: tuple[int, ...], between: int, meet: int, sinks: int, computed: dict[int, int]) -> tuple[int, ...]:
+    def _simulated(self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, computed: dict[int, int]) -> tuple[int, ...]:
         """Rings of the maps that one source makes. `source` is an operator, or ~m for the load of external map m."""
         stop = computed[meet] if meet != ROOT else 0
         scope = between | (1 << source if source >= 0 else 0)
         sinks = sinks & scope if meet == ROOT else 0
         key = (source, between, sinks, stop)
         if key not in self._by_region:
-            self._by_region[key] = _simulate(self._shape(source, made, between, meet, sinks, stop))
+            self._by_region[key] = _simulate(self._shape(source, maps, between, meet, sinks, stop))
         return self._by_region[key]
 
-    def _shape(self, source: int, made: tuple[int, ...], between: int, meet: int, sinks: int, stop: int) -> _Region:
+    def _shape(self, source: int, maps: tuple[int, ...], between: int, meet: int, sinks: int, stop: int) -> _Region:
         """The region with operators renumbered, so that equal regions of repeated blocks compare equal."""
         flow, lines = self.dataflow, self.lines
         local = {i: k for k, i in enumerate(bits(between), start=1)}
-        origin: dict[int, int] = dict.fromkeys(made, 0)
+        origin: dict[int, int] = dict.fromkeys(maps, 0)
         for i, k in local.items():
             origin.update(dict.fromkeys(flow.results[i], k))
         demands = tuple(tuple((origin[o.map], o.reads) for o in lines.operands[i] if o.map in origin) for i in local)
-        heights = (lines.turns[source] if source >= 0 else flow.maps[made[0]].rows, *(lines.turns[i] for i in local))
+        heights = (lines.iterations[source] if source >= 0 else flow.maps[maps[0]].rows, *(lines.iterations[i] for i in local))
         watched = tuple(
-            (flow.maps[m].rows, tuple((local[i], reads) for i in bits(flow.readers[m] & between) for reads in self._between[m, i])) for m in made
+            (flow.maps[m].rows, tuple((local[i], reads) for i in bits(flow.readers[m] & between) for reads in self._between[m, i])) for m in maps
         )
         if meet != ROOT:
             return _Region(demands, heights, watched, ((local[meet], stop),))
-        return _Region(demands, heights, watched, tuple((local.get(i, 0), lines.turns[i]) for i in bits(sinks)))
+        return _Region(demands, heights, watched, tuple((local.get(i, 0), lines.iterations[i]) for i in bits(sinks)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class _Region:
 @lru_cache(maxsize=KEPT)
 def _simulate(region: _Region) -> tuple[int, ...]:
     """Run the demand-driven schedule and watch the rings of the source."""
-    made = [0] * len(region.heights)
+    rows_done = [0] * len(region.heights)
     rings = [0] * len(region.watched)
     demands = ((), *region.demands)
 
@@ -227,27 +227,27 @@ def _simulate(region: _Region) -> tuple[int, ...]:
         stack = [(target, rows)]
         while stack:
             node, goal = stack[-1]
-            row = made[node]
+            row = rows_done[node]
             if row >= goal:
                 stack.pop()
                 continue
             for origin, reads in demands[node]:
-                if made[origin] < reads.need[row]:
+                if rows_done[origin] < reads.need[row]:
                     stack.append((origin, reads.need[row]))
                     break
             else:
                 if node == 0:
                     for k, (height, readers) in enumerate(region.watched):
                         if row < height:
-                            oldest = min((reads.keep[made[reader]] for reader, reads in readers), default=height)
+                            oldest = min((reads.keep[rows_done[reader]] for reader, reads in readers), default=height)
                             rings[k] = max(rings[k], row - min(oldest, row) + 1)
-                made[node] = row + 1
+                rows_done[node] = row + 1
 
     if len(region.drivers) == 1:
         produce(*region.drivers[0])
         return tuple(rings)
     waiting = [[node, goal] for node, goal in region.drivers]
-    while waiting := [w for w in waiting if made[w[0]] < w[1]]:
-        node, _ = min(waiting, key=lambda w: ((made[w[0]] + 1) / w[1], w[0]))
-        produce(node, made[node] + 1)
+    while waiting := [w for w in waiting if rows_done[w[0]] < w[1]]:
+        node, _ = min(waiting, key=lambda w: ((rows_done[w[0]] + 1) / w[1], w[0]))
+        produce(node, rows_done[node] + 1)
     return tuple(rings)

@@ -19,7 +19,7 @@ class Unwritten(Exception):
 class Limit:
     """What the schedules of one plan's groups are held to. `stop` is asked again and again, and says whether the time is over.
 
-    `most`: steps that are made, those in loops that are made as loops just once; `steps` and `lines`: what the plan has in the end, every turn
+    `most`: steps that are made, those in loops that are made as loops just once; `steps` and `lines`: what the plan has in the end, every iteration
     counted and as it is written. `interruptible`: whether Ctrl-C ends the making of steps as the time limit does, or whatever is being done.
     """
 
@@ -61,7 +61,7 @@ class Limit:
         self.expect(steps)
         self._left -= steps
 
-    def made(self, blocks: Iterable[T]) -> Iterator[T]:
+    def allowed(self, blocks: Iterable[T]) -> Iterator[T]:
         """The blocks of steps, as long as there may be more. Raises Unwritten."""
         for block in blocks:
             self.spend(1 if isinstance(block, Again) else len(block))

@@ -16,37 +16,37 @@ from lfopt.ops.rows import same_row
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Turns and reads of the operators of one dataflow. Rows that must exist, of a map that a reduction makes as it runs, are its turns."""
+    """Iterations and reads of the operators of one dataflow. Rows that must exist, of a map that a reduction makes as it runs, are its iterations."""
 
     running: int  # mask of the reductions that run
-    turns: tuple[int, ...]  # per operator, as it computes everything
+    iterations: tuple[int, ...]  # per operator, as it computes everything
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
-    least: tuple[int, ...]  # per operator: turns in whatever group
+    least: tuple[int, ...]  # per operator: iterations in whatever group
 
     @classmethod
     def of(cls, flow: Dataflow) -> Lines:
         """With the reductions that run."""
         if not flow.running:
             return cls.plain(flow)
-        turns = tuple(flow.maps[flow.operands[i][0].map].rows if flow.running >> i & 1 else height for i, height in enumerate(flow.heights))
+        iterations = tuple(flow.maps[flow.operands[i][0].map].rows if flow.running >> i & 1 else height for i, height in enumerate(flow.heights))
         operands: list[tuple[MapRead, ...]] = []
-        for i, found in enumerate(flow.operands):
+        for i, read in enumerate(flow.operands):
             if flow.running >> i & 1:
-                operands.append(tuple(replace(o, reads=same_row(turns[i])) for o in found))
+                operands.append(tuple(replace(o, reads=same_row(iterations[i])) for o in read))
                 continue
-            waits = [turns[p] if (p := flow.producer[o.map]) >= 0 and flow.running >> p & 1 else 0 for o in found]
-            operands.append(tuple(replace(o, reads=_waiting(o.reads, n)) if n else o for o, n in zip(found, waits, strict=True)))
-        least = list(turns)
+            waits = [iterations[p] if (p := flow.producer[o.map]) >= 0 and flow.running >> p & 1 else 0 for o in read]
+            operands.append(tuple(replace(o, reads=_waiting(o.reads, n)) if n else o for o, n in zip(read, waits, strict=True)))
+        least = list(iterations)
         for i in reversed(range(len(flow))):
             if not any(flow.is_output[m] for m in flow.results[i]):
                 readers = ((o.reads, least[c]) for c in bits(flow.succs[i]) for o in operands[c] if o.map in flow.results[i])
                 least[i] = min([least[i], *(reads.need[n - 1] if n else 0 for reads, n in readers)])
-        return cls(flow.running, turns, tuple(operands), tuple(least))
+        return cls(flow.running, iterations, tuple(operands), tuple(least))
 
-    def reads(self, flow: Dataflow, op: int, k: int, made: Container[int]) -> RowReads:
+    def reads(self, flow: Dataflow, op: int, k: int, inside: Container[int]) -> RowReads:
         """Rows that an operator reads of its k-th map; `made`: the maps that its group makes. Other maps are there as soon as they are loaded."""
         operand = flow.operands[op][k]
-        return self.operands[op][k].reads if operand.map in made or self.running >> op & 1 else operand.reads
+        return self.operands[op][k].reads if operand.map in inside or self.running >> op & 1 else operand.reads
 
     @classmethod
     def plain(cls, flow: Dataflow) -> Lines:
@@ -55,6 +55,6 @@ class Lines:
 
 
 @cache
-def _waiting(reads: RowReads, turns: int) -> RowReads:
-    """The same reads of a map of one row that exists after so many turns."""
-    return replace(reads, need=tuple(turns if need else 0 for need in reads.need))
+def _waiting(reads: RowReads, iterations: int) -> RowReads:
+    """The same reads of a map of one row that exists after so many iterations."""
+    return replace(reads, need=tuple(iterations if need else 0 for need in reads.need))

@@ -37,7 +37,7 @@ LARGE = 50_000  # entries of a program that takes half a second: the last rounds
 LITTLE = 1e-3  # of the bytes proven
 VIOLATED = 1e-6  # what a path must lack of 1 to be added
 
-Load = tuple[int, int]  # a map, and a mask of the readers that it may serve
+MapLoad = tuple[int, int]  # a map, and a mask of the readers that it may serve
 
 
 class CutCosts(NamedTuple):
@@ -48,11 +48,11 @@ class CutCosts(NamedTuple):
     served: tuple[int, ...]  # masks of readers that one load may serve; of those in one group, all are in that of the first of them
 
 
-def served(flow: Dataflow, found: Sequence[Stretches], mates: Sequence[int], m: int) -> tuple[int, ...]:
+def served(flow: Dataflow, stretches: Sequence[Stretches], compatible: Sequence[int], m: int) -> tuple[int, ...]:
     """Of a map; none that is within another."""
     readers, masks = [*bits(flow.readers[m])], list[int]()
     for k, first in enumerate(readers):
-        together = (r for r in readers[k + 1 :] if mates[first] >> r & 1 and not found[first].never & (flow.ancestors[r] | 1 << r))
+        together = (r for r in readers[k + 1 :] if compatible[first] >> r & 1 and not stretches[first].never & (flow.ancestors[r] | 1 << r))
         masks.append(1 << first | sum(1 << r for r in together))
     return tuple(mask for mask in masks if not any(mask != other and not mask & ~other for other in masks))
 
@@ -63,37 +63,37 @@ class _Path(NamedTuple):
     first: int
     operators: int  # mask of the stretch; 0 if no group holds it
     extra: int  # E
-    loads: tuple[Load, ...]  # those of its steps
+    loads: tuple[MapLoad, ...]  # those of its steps
 
 
-def unavoidable(flow: Dataflow, found: Sequence[Stretches], maps: Sequence[CutCosts]) -> list[int]:
+def unavoidable(flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> list[int]:
     """Per operator: bytes beyond the compulsory ones that the stretches which begin with it prove; together, what a plan moves at the least.
 
     `maps`: what each costs.
     """
-    return _Program(flow, found, maps).proven()
+    return _Program(flow, stretches, maps).proven()
 
 
 class _Program:
     """The program, with the paths known so far."""
 
-    def __init__(self, flow: Dataflow, found: Sequence[Stretches], maps: Sequence[CutCosts]) -> None:
-        self.flow, self.found, self.maps = flow, found, maps
+    def __init__(self, flow: Dataflow, stretches: Sequence[Stretches], maps: Sequence[CutCosts]) -> None:
+        self.flow, self.stretches, self.maps = flow, stretches, maps
         self.links = [[(r, self._step(m, r)) for m in results for r in bits(flow.readers[m])] for results in flow.results]
         self.within = [self._within(i) for i in range(len(flow))]
-        self.cuts: dict[Load, float] = {}  # w
+        self.cuts: dict[MapLoad, float] = {}  # w
         self.more = [0.0] * len(flow)  # x
-        self.paths = [_Path(i, 1 << i, begun.extra[i], ()) for i, begun in enumerate(found) if i in begun.extra]
-        for i, begun in enumerate(found):
+        self.paths = [_Path(i, 1 << i, begun.extra[i], ()) for i, begun in enumerate(stretches) if i in begun.extra]
+        for i, begun in enumerate(stretches):
             self.paths += [_Path(i, 0, NEVER, step) for r, step in self.links[i] if begun.never >> r & 1]
         self.paths = [*dict.fromkeys(self.paths)]
 
-    def _step(self, m: int, reader: int) -> tuple[Load, ...]:
+    def _step(self, m: int, reader: int) -> tuple[MapLoad, ...]:
         return tuple((m, mask) for mask in self.maps[m].served if mask >> reader & 1)
 
     def _within(self, first: int) -> int:
         """Operators on paths of stretches that begin with this one."""
-        begun = self.found[first]
+        begun = self.stretches[first]
         lasts = begun.never | sum(1 << last for last in begun.extra)
         inside = lasts
         for last in bits(lasts):
@@ -120,11 +120,11 @@ class _Program:
 
     def _violated(self, first: int) -> _Path | None:
         """Of the stretches that begin with an operator, and their shortest paths: the one that lacks the most of 1, if any does."""
-        begun, inside, cuts, flow = self.found[first], self.within[first], self.cuts, self.flow
+        begun, inside, cuts, flow = self.stretches[first], self.within[first], self.cuts, self.flow
         if not inside:
             return None
-        lacking, found = VIOLATED, -1
-        via = dict[int, tuple[int, tuple[Load, ...]]]()  # per operator: the one before it on its shortest path, and the step between
+        lacking, last = VIOLATED, -1
+        via = dict[int, tuple[int, tuple[MapLoad, ...]]]()  # per operator: the one before it on its shortest path, and the step between
         distance, heap, done = {first: 0.0}, [(0.0, first)], 0
         while heap and heap[0][0] + lacking < 1:
             here, i = heapq.heappop(heap)
@@ -134,31 +134,31 @@ class _Program:
             if i != first and (begun.never >> i & 1 or i in begun.extra):
                 paid = sum(self.more[k] for k in bits(between(flow, first, i))) / begun.extra[i] if i in begun.extra else 0.0
                 if 1 - here - paid > lacking:
-                    lacking, found = 1 - here - paid, i
+                    lacking, last = 1 - here - paid, i
             for reader, step in self.links[i]:
                 if inside >> reader & 1:
                     there = here + sum([cuts.get(load, 0.0) for load in step])
                     if there < distance.get(reader, 1.0):
                         distance[reader], via[reader] = there, (i, step)
                         heapq.heappush(heap, (there, reader))
-        if found < 0:
+        if last < 0:
             return None
-        steps, i = list[Load](), found
+        steps, i = list[MapLoad](), last
         while i != first:
             i, step = via[i]
             steps += step
-        never = begun.never >> found & 1
-        return _Path(first, 0 if never else between(flow, first, found), NEVER if never else begun.extra[found], tuple(steps))
+        never = begun.never >> last & 1
+        return _Path(first, 0 if never else between(flow, first, last), NEVER if never else begun.extra[last], tuple(steps))
 
     def _solved(self) -> list[float]:
         """Solve the program of these paths: `cuts` and `more` become w and x; returns y in bytes."""
         from scipy.optimize import linprog  # noqa: PLC0415  (takes half a second)
 
         paths, maps = self.paths, self.maps
-        columns = dict[Load | int, int]()  # shares; the maps of several, for what is written; ~k of operators
+        columns = dict[MapLoad | int, int]()  # shares; the maps of several, for what is written; ~k of operators
         costs, entries, limits = list[float](), list[tuple[int, int, float]](), [-1.0] * len(paths)
 
-        def column(of: Load | int, cost: float) -> int:
+        def column(of: MapLoad | int, cost: float) -> int:
             if of not in columns:
                 columns[of] = len(costs)
                 costs.append(cost)
@@ -178,7 +178,7 @@ class _Program:
             entries += [(row, column(~k, unit), -unit / path.extra) for k in bits(path.operators)]
         if not entries:
             return [0.0] * len(paths)
-        rows, places, values = (np.array(found) for found in zip(*entries, strict=True))
+        rows, places, values = (np.array(column_entries) for column_entries in zip(*entries, strict=True))
         matrix = csr_array((values, (rows, places)), shape=(len(limits), len(costs)))
         solution = linprog(costs, A_ub=matrix, b_ub=limits, method="highs")
         if solution.status != 0:
@@ -193,9 +193,9 @@ class _Program:
 
     def _exact(self, counts: Sequence[float]) -> list[int]:
         """Whole bytes, no more than the y found, that keep all limits exactly."""
-        used: Counter[Load] = Counter()
+        used: Counter[MapLoad] = Counter()
         share = dict[int, Fraction]()  # per operator: what is left of 1
-        found: list[int] = []
+        proven_bytes: list[int] = []
         for path, count in zip(self.paths, counts, strict=True):
             size = max(round(count), 0)
             for m in {m for m, _ in path.loads}:
@@ -206,10 +206,10 @@ class _Program:
                 share |= {k: share.get(k, Fraction(1)) - Fraction(size, path.extra) for k in bits(path.operators)}
             for step in path.loads:
                 used[step] += size
-            found.append(size)
-        return found
+            proven_bytes.append(size)
+        return proven_bytes
 
-    def _fitting(self, m: int, touched: Sequence[int], used: Counter[Load], size: int) -> int:
+    def _fitting(self, m: int, touched: Sequence[int], used: Counter[MapLoad], size: int) -> int:
         """At most `size`: bytes that the shares touched of a map may be given, beside those used."""
         cut = self.maps[m]
         while size:

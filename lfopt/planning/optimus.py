@@ -28,13 +28,13 @@ from functools import cached_property
 from math import lcm, prod
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DoesNotFit, Hardware, Use, row_count
+from lfopt.ir import BufferUse, Cost, DoesNotFit, Hardware, row_count
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, RowReads, Tiling, bits
 from lfopt.ops.rows import all_rows, same_row
 from lfopt.ops.windows import windows
+from lfopt.planning.compatibility import convex
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.mates import convex
 
 CHANNELS = 16  # k: channels of a map that is not full
 NEVER = 1 << 62  # elements: more than any buffer
@@ -42,7 +42,7 @@ UNLIMITED = 1 << 40  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class OptimusFigures:
     """What the model says of a group on a given buffer. Elements."""
 
     least: int  # minF
@@ -76,7 +76,7 @@ class Optimus:
         """Per operator; None if it cannot be fused."""
         return [_layer(self.dataflow, i) for i in range(len(self.dataflow))]
 
-    def fuse(self, mask: int, buffer_elements: int) -> Fused | None:
+    def fuse(self, mask: int, buffer_elements: int) -> OptimusFigures | None:
         """How the group runs; None if it is not valid."""
         valid = [(line / (buffer_elements - least), full, least, line) for least, line, full in self.needs(mask) if buffer_elements > least]
         if not valid:
@@ -85,10 +85,10 @@ class Optimus:
         ends = [layer for i in self._ends(mask) if (layer := self.layers[i]) is not None]
         height, images = min(layer.height for layer in ends), max(layer.images for layer in ends)
         if buffer_elements >= self.weight_elements(mask) + least:
-            return Fused(least, line, full, height, 1)
+            return OptimusFigures(least, line, full, height, 1)
         spare = (buffer_elements - least) // line + 1
         lines, at_once = min(spare, height), min(max(spare // height, 1), images)
-        return Fused(least, line, full, lines, -(-height * images // (at_once * lines)))
+        return OptimusFigures(least, line, full, lines, -(-height * images // (at_once * lines)))
 
     def weight_elements(self, mask: int) -> int:
         """W: weights and biases of the group, each constant once."""
@@ -106,15 +106,15 @@ class Optimus:
 
         Full or not is decided by what comes before. Every term only grows as consumers join: last layers make at least one row in any group.
         """
-        found = self._floors.get(mask)
-        if found is None:
+        least = self._floors.get(mask)
+        if least is None:
             members = self._members(mask)
-            found = NEVER
+            least = NEVER
             if members is not None:
                 rows = self._rows(mask, members, dict.fromkeys(members, 1))
-                found = min(self._elements(mask, members, self._full(mask, members, full), rows) for full in (False, True))
-            self._floors[mask] = found
-        return found
+                least = min(self._elements(mask, members, self._full(mask, members, full), rows) for full in (False, True))
+            self._floors[mask] = least
+        return least
 
     # -- the formula -------------------------------------------------------------------------------------------------------------------------
 
@@ -130,14 +130,14 @@ class Optimus:
     def _members(self, mask: int) -> dict[int, Layer] | None:
         """Layers by operator, consumers last; None if an operator cannot be fused so, whatever joins the group after it."""
         flow = self.dataflow
-        found: dict[int, Layer] = {}
+        members: dict[int, Layer] = {}
         for i in bits(mask):
             layer = self.layers[i]
             inside = [o.map for o in flow.operands[i] if self._inside(o.map, mask)]
             if layer is None or not all(m in layer.windows for m in inside) or not (inside or layer.weighted):
                 return None
-            found[i] = layer
-        return found
+            members[i] = layer
+        return members
 
     def _inside(self, m: int, mask: int) -> bool:
         producer = self.dataflow.producer[m]
@@ -206,7 +206,7 @@ class Optimus:
         return total
 
 
-def paper_bands(dataflow: Dataflow, mask: int, buffer_elements: int, channels: int = CHANNELS) -> Fused | None:
+def paper_bands(dataflow: Dataflow, mask: int, buffer_elements: int, channels: int = CHANNELS) -> OptimusFigures | None:
     """The model on one group."""
     return Optimus(dataflow, channels).fuse(mask, buffer_elements)
 
@@ -224,18 +224,18 @@ def _layer(flow: Dataflow, op: int) -> Layer | None:
     call, row = flow.calls[op], flow.specs[op]
     if row is OPAQUE or not flow.operands[op] or any(w.gathered for w in flow.weights[op]):
         return None
-    found: dict[int, tuple[int, int]] = {}
+    read_windows: dict[int, tuple[int, int]] = {}
     for o in flow.operands[op]:
         window = _window(flow, op, o.input, o.reads)
         if window is not None:
-            found[o.map] = window
+            read_windows[o.map] = window
     contracts = row.tiling is Tiling.CONTRACT
     constant_weights = contracts and call.constant[1] and not row.transposed
     group = call.attribute("group", 1)
     depthwise = contracts and row.slides and group > 1 and group == call.shape(0)[1]
-    if contracts and (not constant_weights or not found):
+    if contracts and (not constant_weights or not read_windows):
         return None
-    return Layer(constant_weights and not depthwise, found, *_extents(call.result))
+    return Layer(constant_weights and not depthwise, read_windows, *_extents(call.result))
 
 
 def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, int] | None:
@@ -287,12 +287,12 @@ class OptimusCosts:
             opaque = self.dataflow.specs[mask.bit_length() - 1] is OPAQUE
             return Cost(self._once.dram(mask).total, 0, "opaque" if opaque else "tiled")
         needed = min((least for least, _, _ in self.model.needs(mask)), default=NEVER)
-        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (Use("minF", "map", 1, needed * size, needed * size),))
+        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (BufferUse("minF", "map", 1, needed * size, needed * size),))
 
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""
-        found = self.evaluate(mask)
-        return found if isinstance(found, Cost) else None
+        cost = self.evaluate(mask)
+        return cost if isinstance(cost, Cost) else None
 
     def at_least(self, _mask: int) -> int:
         """Nothing: a price is worked out at once."""
@@ -320,12 +320,12 @@ class OptimusCosts:
         return self._once.least_bytes
 
     @property
-    def mates(self) -> tuple[int, ...]:
+    def compatible(self) -> tuple[int, ...]:
         """Per operator: operators that may share a valid group with it, itself included."""
-        return self._mates
+        return self._compatible
 
     @cached_property
-    def _mates(self) -> tuple[int, ...]:
+    def _compatible(self) -> tuple[int, ...]:
         flow, layers = self.dataflow, self.model.layers
         fusible = sum(1 << i for i, layer in enumerate(layers) if layer is not None and self._may_join(i, layer))
         return tuple(convex(flow, [fusible if fusible >> i & 1 else 1 << i for i in range(len(flow))]))

@@ -12,9 +12,9 @@ from lfopt.planning.alike import Structures
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
-from lfopt.planning.modes import MODES, Made
+from lfopt.planning.modes import MODES, PlacesAndSteps
 from lfopt.planning.renamed import renamed
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
 NOWHERE: Mapping[str, int] = {}
@@ -26,7 +26,7 @@ class Outline:
 
     group: PlannedGroup  # without places and steps
     mask: int
-    schedule: Callable[[Limit], Made] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
+    schedule: Callable[[Limit], PlacesAndSteps] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
     like: int = 0  # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
     names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
 
@@ -45,10 +45,10 @@ def outline(
 ) -> tuple[Outline, ...] | DoesNotFit:
     """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may not run.
 
-    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are made one by one.
+    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are computed one at a time.
     `late`: whether there is no time left to choose between schedules of the same bytes.
     """
-    found: list[Outline] = []
+    outlines: list[Outline] = []
     structures, first = Structures(costs.dataflow), dict[Hashable, int]()
     for k, group in enumerate(groups):
         cost = costs.evaluate(group)
@@ -57,11 +57,11 @@ def outline(
         rows, like = _band_rows(costs, group, cost, bands), k
         if MODES[cost.mode].structural and costs.taken(group) is None and not group & costs.rules.touched:
             like = first.setdefault((structures.key(group), cost, rows), k)
-        if like < k and found[like].schedule is not None:
-            found.append(_outlined_like(costs, structures, found[like], group, k))
+        if like < k and outlines[like].schedule is not None:
+            outlines.append(_outlined_like(costs, structures, outlines[like], group, k))
         else:
-            found.append(_outlined(costs, group, cost, k, rows, late=late()))
-    return tuple(found)
+            outlines.append(_outlined(costs, group, cost, k, rows, late=late()))
+    return tuple(outlines)
 
 
 def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
@@ -69,7 +69,7 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
 
     Of groups of one structure, the first one's steps are made: the others take no time.
     """
-    layout, planned, known = Layout(costs.dataflow, costs.hardware), [found.group for found in outlines], dict[int, Made]()
+    layout, planned, known = BufferLayout(costs.dataflow, costs.hardware), [outlined.group for outlined in outlines], dict[int, PlacesAndSteps]()
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
             planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
@@ -83,25 +83,25 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     return tuple(planned)
 
 
-def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit, known: dict[int, Made]) -> PlannedGroup:
+def _with_steps(costs: GroupCosts, layout: BufferLayout, outlined: Outline, limit: Limit, known: dict[int, PlacesAndSteps]) -> PlannedGroup:
     """`known`: places and steps by group, of those that others may be like."""
-    if found.schedule is None:
-        return found.group
-    made = renamed(*known[found.like], found.names, costs.dataflow.graph.tensors) if found.like in known else None
-    if made is None:
+    if outlined.schedule is None:
+        return outlined.group
+    laid_out = renamed(*known[outlined.like], outlined.names, costs.dataflow.graph.tensors) if outlined.like in known else None
+    if laid_out is None:
         limit.expect(1)
-        made = found.schedule(limit)
-        known[found.mask] = made
-    places, steps = made
+        laid_out = outlined.schedule(limit)
+        known[outlined.mask] = laid_out
+    places, steps = laid_out
     if steps:
-        steps = with_parameters(costs, layout, found.mask, found.group.mode, steps)
-        moved, wanted = dram_bytes(steps), found.group.dram
-        assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
+        steps = with_parameters(costs, layout, outlined.mask, outlined.group.mode, steps)
+        moved, wanted = dram_bytes(steps), outlined.group.dram
+        assert moved == wanted, f"{outlined.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         limit.keep(steps)
-    return replace(found.group, places=places, steps=steps)
+    return replace(outlined.group, places=places, steps=steps)
 
 
-def with_parameters(costs: GroupCosts, layout: Layout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
+def with_parameters(costs: GroupCosts, layout: BufferLayout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
     """The steps of a group, behind the loads of its parameters where its mode has none of its own."""
     if MODES[mode].parameters:
         return tuple(steps)
@@ -114,10 +114,10 @@ def _band_rows(costs: GroupCosts, group: int, cost: Cost, propose: band_rows.Pro
 
 
 def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, rows: int | None, *, late: bool) -> Outline:
-    mode, terms, way = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
+    mode, terms, option = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
     rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
-    needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if way is None else way.scheduled
+    needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if option is None else option.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=costs.dataflow.names(group),
@@ -139,7 +139,7 @@ def _outlined_like(costs: GroupCosts, structures: Structures, first: Outline, gr
     """A group of the same structure as one before it."""
     flow, names, planned = costs.dataflow, structures.renaming(first.mask, group), first.group
 
-    def schedule(limit: Limit) -> Made:
+    def schedule(limit: Limit) -> PlacesAndSteps:
         scheduled = costs.modes[planned.mode].schedule(group, costs.hardware.buffer_bytes, planned.band_rows)
         assert not isinstance(scheduled.make, str), "groups of one structure run alike"
         return scheduled.make(limit)
@@ -166,17 +166,17 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mappi
     `level_2`: maps that lie in the second level instead, and their addresses there.
     """
     flow, hardware = costs.dataflow, costs.hardware
-    layout = Layout(flow, hardware)
+    layout = BufferLayout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
-    found: list[DramTensor] = []
+    tensors: list[DramTensor] = []
     address = 0
 
     def add(name: str, role: str, rows: int, row_bytes: int) -> None:
         nonlocal address
         if name in level_2:
-            found.append(DramTensor(name, role, level_2[name], rows, row_bytes, "l2"))  # type: ignore[arg-type]
+            tensors.append(DramTensor(name, role, level_2[name], rows, row_bytes, "l2"))  # type: ignore[arg-type]
             return
-        found.append(DramTensor(name, role, address, rows, row_bytes))  # type: ignore[arg-type]
+        tensors.append(DramTensor(name, role, address, rows, row_bytes))  # type: ignore[arg-type]
         address = round_up(address + rows * row_bytes, DRAM_ALIGN)
 
     for m, tensor in enumerate(flow.maps):
@@ -190,7 +190,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mappi
     for name in dict.fromkeys(name for group in groups for name in (*group.outputs, *group.spilled)):
         tensor = flow.maps[flow.map_index[name]]
         add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
-    return tuple(found)
+    return tuple(tensors)
 
 
 def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> DramBytes:

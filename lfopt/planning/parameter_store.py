@@ -1,4 +1,4 @@
-"""Where factors and tables of quantised operators lie in their stores beside the buffer.
+"""Where multipliers and tables of quantised operators lie in their stores beside the buffer.
 
 The cycle model (`simulator.model.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait for those who use what they overwrite.
 """
@@ -15,7 +15,7 @@ from lfopt.ops.arithmetic import SUMS, arithmetic
 
 @dataclass(slots=True)
 class ParameterStore:
-    """A store that is filled from its start to its end, and then anew. Sizes are in units of the caller: bytes, rows of factors, tables.
+    """A store that is filled from its start to its end, and then anew. Sizes are in units of the caller: bytes, rows of multipliers, tables.
 
     >>> store = ParameterStore(room=8)
     >>> store.make_room(7)
@@ -41,5 +41,5 @@ class ParameterStore:
 
 
 def parameter_space(call: Call) -> Space:
-    """Where the parameters of an operator go: factors of its channels, or tables."""
+    """Where the parameters of an operator go: multipliers of its channels, or tables."""
     return Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES

@@ -17,7 +17,7 @@ class Passage(NamedTuple):
     """How rows pass through operators."""
 
     rows: dict[int, list[Span]]  # per operator and band: rows of its result
-    loads: dict[int, list[tuple[Span, Span]]]  # per map from outside, and band: rows to load that nobody reads, and then others
+    loads: dict[int, list[tuple[Span, Span]]]  # per map from outside, and band: rows to load that nothing reads, and then others
     rest: dict[int, Span]  # per map from outside: rows that are left after the last band
     rings: dict[int, int]  # per map that is read or made: rows held
 
@@ -27,7 +27,7 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
 
     `whole`: maps that are on chip throughout, and not looked at.
     """
-    made = {flow.results[i][0]: i for i in ops}
+    maker = {flow.results[i][0]: i for i in ops}
     readers: dict[int, list[tuple[int, RowReads]]] = {}  # per map
     for i in ops:
         for o in flow.operands[i]:
@@ -47,22 +47,22 @@ def passage(flow: Dataflow, ops: Sequence[int], ends: Sequence[int], whole: Cont
 
     for i in reversed(ops[:-1]):
         stops[i] = needed(flow.results[i][0])
-    rows = {i: [*zip((0, *found[:-1]), found, strict=True)] for i, found in stops.items()}
+    rows = {i: [*zip((0, *band_ends[:-1]), band_ends, strict=True)] for i, band_ends in stops.items()}
     rings: dict[int, int] = {}
     loads: dict[int, list[tuple[Span, Span]]] = {}
     rest: dict[int, Span] = {}
-    for m in dict.fromkeys((*readers, *made)):
-        if m in made:
-            lows = kept(m) if m in readers else [start for start, _ in rows[made[m]]]
-            rings[m] = max(stop - min(low, start) for low, (start, stop) in zip(lows, rows[made[m]], strict=True))
+    for m in dict.fromkeys((*readers, *maker)):
+        if m in maker:
+            lows = kept(m) if m in readers else [start for start, _ in rows[maker[m]]]
+            rings[m] = max(stop - min(low, start) for low, (start, stop) in zip(lows, rows[maker[m]], strict=True))
             continue
-        before, found, held = 0, list[tuple[Span, Span]](), 1
+        before, pending, held = 0, list[tuple[Span, Span]](), 1
         for low, stop in zip(kept(m), needed(m), strict=True):
             held = max(held, stop - min(low, stop))
             first = min(max(low, before), stop)  # rows before it will not be read
-            found.append(((before, first), (first, stop)))
+            pending.append(((before, first), (first, stop)))
             before = stop
-        loads[m], rest[m], rings[m] = found, (before, flow.maps[m].rows), held
+        loads[m], rest[m], rings[m] = pending, (before, flow.maps[m].rows), held
     return Passage(rows, loads, rest, rings)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow, bits
-from lfopt.ops.phases import Use, keeps_elements, products_of
+from lfopt.ops.phases import MapContraction, keeps_elements, products_of
 
 
-def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[Use]:
+def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[MapContraction]:
     """Those among some operators (a mask) whose weights nothing else reads, and whose operand has every element of a map once."""
     readers = Counter(name for weights in flow.weights for name in {w.name for w in weights})
     for i in bits(counted):
@@ -20,7 +20,7 @@ def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[Use]:
         own = sum(hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in flow.weights[i])
         own += sum(hardware.dram_bytes(flow.maps[m]) for m in flow.results[i] if flow.is_output[m])
         if (products := products_of(flow.calls[i], flow.maps[root].elements, own)) is not None:
-            yield Use(flow.maps[root].name, hardware.dram_bytes(flow.maps[root]) if flow.producer[root] < 0 else 0, products)
+            yield MapContraction(flow.maps[root].name, hardware.dram_bytes(flow.maps[root]) if flow.producer[root] < 0 else 0, products)
 
 
 def _laid_out(flow: Dataflow, m: int) -> int | None:

@@ -35,14 +35,14 @@ def _called(name: str, names: Mapping[str, str], tensors: Container[str]) -> str
     """The new name of a place: of a tensor, of sums of an operator, of something beside a tensor, or its own."""
     if name in names:
         return names[name]
-    found = name
+    new = name
     if name.startswith("sums of "):
         operator = names.get(name.removeprefix("sums of "))
-        found = operator and f"sums of {operator}"
+        new = operator and f"sums of {operator}"
     for behind in BEHIND:
         if name.endswith(behind) and (tensor := name.removesuffix(behind)) in names:
-            found = names[tensor] + behind
-    return None if not found or found.endswith("~") or found in tensors else found
+            new = names[tensor] + behind
+    return None if not new or new.endswith("~") or new in tensors else new
 
 
 def _nodes(nodes: Sequence[Node], names: Mapping[str, str]) -> tuple[Node, ...]:

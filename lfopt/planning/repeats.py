@@ -19,17 +19,17 @@ def computed_again(graph: Graph) -> dict[str, str]:
     """Operators that compute what one before them computes, by name, and which that is: of the same kind, from the same tensors."""
     first: dict[object, str] = {}
     same: dict[str, str] = {}  # tensor -> the one of the same values that was made first
-    found: dict[str, str] = {}
+    original: dict[str, str] = {}
     outputs = {operator.name: operator.outputs for operator in graph.operators}
     for operator in graph.operators:
         inputs = tuple(same.get(name, name) for name in operator.inputs)
         key = operator.kind, operator.domain, inputs, tuple(map(bool, operator.outputs)), repr(sorted(operator.attributes.items()))
         if key in first:
-            found[operator.name] = first[key]
+            original[operator.name] = first[key]
             same |= zip(operator.outputs, outputs[first[key]], strict=True)
         else:
             first[key] = operator.name
-    return found
+    return original
 
 
 def settled(flow: Dataflow) -> int:

@@ -16,13 +16,13 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from lfopt.ir import Box, Hardware, Loop, Node, Place, Span, Store, Transfer, Use, cut, fold, whole
+from lfopt.ir import Box, BufferUse, Hardware, Loop, Node, Place, Span, Store, Transfer, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.addresses import Life, allocate, peak_bytes
+from lfopt.planning.compatibility import parts
 from lfopt.planning.limit import Limit
-from lfopt.planning.mates import parts
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 
 SLOTS = 2  # of the place that weights pass through
 MOST_SHARED = 6  # constants of one operator that others read too, for which its least weight block is worked out
@@ -49,7 +49,7 @@ class Resident:
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
         self.dataflow = dataflow
         self.width = width or hardware.channel_align
-        self.layout = Layout(dataflow, hardware)
+        self.layout = BufferLayout(dataflow, hardware)
         self._map_bytes = [m.rows * hardware.row_bytes(m) for m in dataflow.maps]
         self._constants = [tuple(dict.fromkeys(w.name for w in weights if not w.gathered)) for weights in dataflow.weights]
         self._readers: dict[str, int] = {}  # per constant: mask of operators
@@ -75,12 +75,12 @@ class Resident:
 
     def need(self, mask: int) -> int:
         """F_beta: the top of the address map, and the place that weights pass through."""
-        found = self._needs.get(mask)
-        if found is None:
+        size = self._needs.get(mask)
+        if size is None:
             ends = self._addresses(self.lives(mask))[1]
             weights = ends.get("weight buffer", 0) + self.slice_bytes(mask)
-            found = self._needs[mask] = self.layout.hardware.buffer_need(ends["buffer"], weights)
-        return found
+            size = self._needs[mask] = self.layout.hardware.buffer_need(ends["buffer"], weights)
+        return size
 
     def weights(self, mask: int) -> int:
         """Bytes of constants, where they have a buffer of their own: the top of its address map, and the place that weights pass through."""
@@ -91,8 +91,8 @@ class Resident:
         hardware, addresses, ends = self.layout.hardware, dict[int | str, int](), dict[Store, int]()
         for store in hardware.stores:
             keys = [key for key in lives if hardware.store_of("map" if isinstance(key, int) else "weight") == store]
-            found, ends[store] = allocate([lives[key] for key in keys])
-            addresses |= dict(zip(keys, found, strict=True))
+            starts, ends[store] = allocate([lives[key] for key in keys])
+            addresses |= dict(zip(keys, starts, strict=True))
         return addresses, ends
 
     def live_bytes(self, mask: int) -> int:
@@ -101,17 +101,17 @@ class Resident:
 
     def lives(self, mask: int) -> dict[int | str, Life]:
         """Maps (by index) and constants (by name) that lie whole on chip, and while which operators."""
-        flow, found = self.dataflow, dict[int | str, Life]()
+        flow, lives = self.dataflow, dict[int | str, Life]()
         for i in bits(mask):
             for m in (*self._operands[i], *flow.results[i]):
-                if m not in found:
+                if m not in lives:
                     last = (flow.readers[m] & mask).bit_length() - 1
-                    found[m] = Life(self._map_bytes[m], i, max(last, i))
+                    lives[m] = Life(self._map_bytes[m], i, max(last, i))
             for name in self._constants[i]:
                 readers = self._readers[name] & mask
-                if name not in found and (readers & (readers - 1) or name in self._pinned[i]):
-                    found[name] = Life(self._sizes[name], i, readers.bit_length() - 1)
-        return found
+                if name not in lives and (readers & (readers - 1) or name in self._pinned[i]):
+                    lives[name] = Life(self._sizes[name], i, readers.bit_length() - 1)
+        return lives
 
     def slice_bytes(self, mask: int) -> int:
         """The place that weights pass through: two of the largest block."""
@@ -139,7 +139,7 @@ class Resident:
         blocks = [pair for span in self._spans(op, kept) for pair in self._block(op, kept, span)]
         return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(self._sizes[name] for name in dict(blocks))
 
-    def uses(self, mask: int) -> Iterator[Use]:
+    def uses(self, mask: int) -> Iterator[BufferUse]:
         """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
         flow, lives = self.dataflow, self.lives(mask)
         apart = bool(self.layout.hardware.weight_buffer_bytes)
@@ -148,12 +148,12 @@ class Resident:
         held = {key: life for key, life in lives.items() if life.first <= fullest <= life.last}
         for m, life in held.items():
             if isinstance(m, int):
-                yield Use(flow.maps[m].name, "map", flow.maps[m].rows, life.bytes // max(flow.maps[m].rows, 1), life.bytes)
+                yield BufferUse(flow.maps[m].name, "map", flow.maps[m].rows, life.bytes // max(flow.maps[m].rows, 1), life.bytes)
         for name, life in held.items():
             if isinstance(name, str):
-                yield Use(name, "weights", 0, 0, life.bytes)
+                yield BufferUse(name, "weights", 0, 0, life.bytes)
         if passing := self.slice_bytes(mask):
-            yield Use(flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name, "weights", 0, 0, passing)
+            yield BufferUse(flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name, "weights", 0, 0, passing)
 
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------
 
@@ -197,17 +197,17 @@ class Resident:
             done |= 1 << i
         return peak.bytes
 
-    def mates(self, limit: int) -> list[int]:
+    def compatible(self, limit: int) -> list[int]:
         """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself included.
 
-        A group that holds two operators hangs together by a path between them; on it the operator that touches the most bytes, and the place for the
+        A group that holds two operators is connected by a path between them; on it the operator that touches the most bytes, and the place for the
         largest weight block, must fit together.
         """
-        found = [1 << i for i in range(len(self.dataflow))]
+        compatible = [1 << i for i in range(len(self.dataflow))]
         for size in sorted(set(self._slice)):
-            inside = sum(1 << i for i in range(len(found)) if self._slice[i] <= size and self._touched[i] + size < limit)
-            found = [a | b for a, b in zip(found, parts(self.dataflow, inside), strict=True)]
-        return found
+            inside = sum(1 << i for i in range(len(compatible)) if self._slice[i] <= size and self._touched[i] + size < limit)
+            compatible = [a | b for a, b in zip(compatible, parts(self.dataflow, inside), strict=True)]
+        return compatible
 
     def _bytes_touched(self, op: int) -> int:
         """Bytes of buffer that are whole on chip while the operator runs, in whatever group."""
@@ -243,8 +243,8 @@ class Resident:
         for key, life in lives.items():
             index[key], address = len(places), addresses[key]
             if isinstance(key, int):
-                made = flow.maps[key]
-                places.append(Place(made.name, "map", address, made.rows, self.layout.hardware.row_bytes(made)))
+                tensor = flow.maps[key]
+                places.append(Place(tensor.name, "map", address, tensor.rows, self.layout.hardware.row_bytes(tensor)))
             else:
                 places.append(Place(key, "weight", address, 1, life.bytes))
         passing = len(places)
@@ -258,8 +258,8 @@ class Resident:
                 kept = frozenset(name for name in self._constants[i] if name in lives)
                 spans = [*self._spans(i, kept)]
                 limit.spend(len(spans))
-                turns = partial(self._turn, i, kept, place=passing, index=index)
-                steps += _folded(turns, spans, number, even=not flow.specs[i].transposed)
+                iterations = partial(self._iteration, i, kept, place=passing, index=index)
+                steps += _folded(iterations, spans, number, even=not flow.specs[i].transposed)
                 number += len(spans) if len(kept) < len(self._constants[i]) else 0
             for m in flow.results[i]:
                 if flow.is_output[m] or flow.readers[m] & ~mask:
@@ -279,18 +279,18 @@ class Resident:
             m = flow.results[op][0]
             yield layout.gather(op, whole(flow.maps[m].shape), index[m], 0)
 
-    def _turn(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
+    def _iteration(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
         """Load one block of weights, if there are any, and compute what it makes."""
         flow = self.dataflow
-        turn: list[Node] = []
+        iteration: list[Node] = []
         offset = 0
         for name, box in self._block(op, kept, span):
-            turn.append(self.layout.load_constant(name, box, place, number, offset))
+            iteration.append(self.layout.load_constant(name, box, place, number, offset))
             offset += self.layout.constant_bytes(name, box)
         results = flow.results[op]
         boxes = [whole(flow.maps[m].shape) for m in results] if span is None else [_channels(flow, op, span)]
-        turn.append(self.layout.compute(op, tuple(boxes), tuple(index[m] for m in results)))
-        return turn
+        iteration.append(self.layout.compute(op, tuple(boxes), tuple(index[m] for m in results)))
+        return iteration
 
     def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
         """Output channels of the weight blocks of an operator, those that are kept whole left out; None: all channels at once."""
@@ -310,14 +310,14 @@ class Resident:
                 yield name, whole_box if span is None else footprint(flow.calls[op], index, _channels(flow, op, span))
 
 
-def _folded(turn: Callable[[Span | None, int], list[Node]], spans: Sequence[Span | None], number: int, *, even: bool) -> tuple[Node, ...]:
-    """The turns of an operator's weight blocks, the first of which has this number. `even`: those of equal spans move by equal steps."""
+def _folded(iteration: Callable[[Span | None, int], list[Node]], spans: Sequence[Span | None], number: int, *, even: bool) -> tuple[Node, ...]:
+    """The iterations of an operator's weight blocks, the first of which has this number. `even`: those of equal spans move by equal steps."""
     count = sum(1 for span in spans if span is not None and spans[0] is not None and span[1] - span[0] == spans[0][1] - spans[0][0])
     if not even or count < 2:
-        return fold([turn(span, number + k) for k, span in enumerate(spans)])
-    (loop,) = fold([turn(spans[0], number), turn(spans[1], number + 1)])
-    assert isinstance(loop, Loop), "two turns that differ only in where they are make a loop"
-    return replace(loop, count=count), *(node for k in range(count, len(spans)) for node in turn(spans[k], number + k))
+        return fold([iteration(span, number + k) for k, span in enumerate(spans)])
+    (loop,) = fold([iteration(spans[0], number), iteration(spans[1], number + 1)])
+    assert isinstance(loop, Loop), "two iterations that differ only in where they are make a loop"
+    return replace(loop, count=count), *(node for k in range(count, len(spans)) for node in iteration(spans[k], number + k))
 
 
 # -- weights by output channels --------------------------------------------------------------------------------------------------------------

@@ -35,13 +35,13 @@ class Rules:
         def mask(names: Iterable[str]) -> int:
             return sum(1 << i for i in {where[name] for name in names if name in where})
 
-        together = tuple(found for found in map(mask, constraints.together) if found & (found - 1))
-        cut = tuple(found for found in map(mask, constraints.cut) if found & (found - 1))
+        together = tuple(group for group in map(mask, constraints.together) if group & (group - 1))
+        cut = tuple(group for group in map(mask, constraints.cut) if group & (group - 1))
         modes = {where[name]: mode for name, mode in constraints.mode.items() if name in where}
         alone = mask(constraints.alone)
         touched = alone | sum(1 << i for i in modes)
-        for found in (*together, *cut):
-            touched |= found
+        for members in (*together, *cut):
+            touched |= members
         return cls(together, alone, cut, modes, touched)
 
     def forbid(self, group: int) -> bool:
@@ -61,15 +61,15 @@ class Rules:
         """Whether operators of the group are to run in different modes."""
         return len({self.modes[i] for i in bits(group & self.touched) if i in self.modes}) > 1
 
-    def mates(self, known: tuple[int, ...]) -> tuple[int, ...]:
+    def compatible(self, known: tuple[int, ...]) -> tuple[int, ...]:
         """Operators that may share a group, without those that must not."""
-        found = list(known)
+        compatible = list(known)
         for i in bits(self.touched):
             apart = (self.alone & ~(1 << i)) if not self.alone >> i & 1 else ~(1 << i)
             for members in self.cut:
                 apart |= members & ~(1 << i) if members >> i & 1 else 0
-            found[i] &= ~apart
-        return tuple(mask if self.touched >> i & 1 else mask & ~self.alone for i, mask in enumerate(found))
+            compatible[i] &= ~apart
+        return tuple(mask if self.touched >> i & 1 else mask & ~self.alone for i, mask in enumerate(compatible))
 
 
 NO_RULES = Rules()

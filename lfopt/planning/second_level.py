@@ -24,7 +24,7 @@ from lfopt.planning.outlines import DRAM_ALIGN
 WIDEST = 4096  # sets of maps that are followed from one group to the next
 
 
-class Candidate(NamedTuple):
+class SecondLevelCandidate(NamedTuple):
     """A map that may stay in the second level."""
 
     name: str
@@ -38,59 +38,59 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SecondLevel:
+class SecondLevelPlan:
     """What lies in the second level."""
 
     addresses: Mapping[str, int] = field(default_factory=dict[str, int])  # by map
     choice: L2Choice = "none"
 
 
-def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevel]:
+def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevelPlan]:
     """Groups with their steps, on a chip with a second level: what stays there, and the groups that move it from there and to it."""
     level = choose(candidates(flow, hardware, groups), hardware.l2_bytes)
     return tuple(_moved_to(group, flow, level.addresses) for group in groups), level
 
 
-def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[Candidate, ...]:
+def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[SecondLevelCandidate, ...]:
     """The maps that may stay, in the order of the groups that make them. What a group without steps reads or makes may not: it runs on DRAM."""
     moved: dict[str, int] = defaultdict(int)
     life: dict[str, tuple[int, int]] = {}
-    made = {name for group in groups for name in (*group.outputs, *group.spilled)}
-    made -= {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
+    written = {name for group in groups for name in (*group.outputs, *group.spilled)}
+    written -= {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
     for k, group in enumerate(groups):
         if not group.steps:
-            made -= {*group.inputs, *group.outputs, *group.spilled}
+            written -= {*group.inputs, *group.outputs, *group.spilled}
         for times, step in counted_leaves(group.steps):
             if isinstance(step, Transfer) and step.kind in ("input", "output", "spill"):
                 name = flow.behind[step.tensor]
                 moved[name] += times * step.bytes
                 life[name] = life.get(name, (k, k))[0], k
-    maps = ((name, flow.maps[flow.map_index[name]]) for name in life if name in made)
-    found = (Candidate(name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]) for name, tensor in maps)
-    return tuple(one for one in found if one.life.bytes)
+    maps = ((name, flow.maps[flow.map_index[name]]) for name in life if name in written)
+    spilled = (SecondLevelCandidate(name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]) for name, tensor in maps)
+    return tuple(one for one in spilled if one.life.bytes)
 
 
-def choose(found: Sequence[Candidate], capacity: int) -> SecondLevel:
+def choose(offered: Sequence[SecondLevelCandidate], capacity: int) -> SecondLevelPlan:
     """The maps that stay in so many bytes, and their addresses: those that spare the most, as far as the search went."""
     lines = capacity // DRAM_ALIGN * DRAM_ALIGN  # a map takes whole lines
-    kept, complete = _most_spared(found, lines)
-    placed = _placed([found[k] for k in kept], lines)
+    kept, complete = _most_spared(offered, lines)
+    placed = _placed([offered[k] for k in kept], lines)
     if placed is not None:
-        return SecondLevel(placed, "exact" if complete else "heuristic")
-    return SecondLevel(_fewer([found[k] for k in kept], found, lines), "heuristic")
+        return SecondLevelPlan(placed, "exact" if complete else "heuristic")
+    return SecondLevelPlan(_fewer([offered[k] for k in kept], offered, lines), "heuristic")
 
 
-def _most_spared(found: Sequence[Candidate], capacity: int) -> tuple[list[int], bool]:
+def _most_spared(offered: Sequence[SecondLevelCandidate], capacity: int) -> tuple[list[int], bool]:
     """The maps that spare the most and never take more than there is, addresses aside; and whether no set was dropped on the way."""
     born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for k, one in enumerate(found):
+    for k, one in enumerate(offered):
         born[one.life.first].append(k)
         died[one.life.last].append(k)
     states = {0: (0, 0, 0)}  # maps that are there -> (bytes spared, bytes taken, all maps kept)
     complete = True
     for group in sorted({*born, *died}):
         for k in born[group]:
-            size, spared = found[k].life.bytes, found[k].spared
+            size, spared = offered[k].life.bytes, offered[k].spared
             for there, (before, taken, kept) in list(states.items()):
                 if taken + size <= capacity:
                     states[there | 1 << k] = before + spared, taken + size, kept | 1 << k
@@ -98,28 +98,28 @@ def _most_spared(found: Sequence[Candidate], capacity: int) -> tuple[list[int], 
                 complete = False
                 states = dict(sorted(states.items(), key=lambda state: -state[1][0])[:WIDEST])
         for k in died[group]:
-            size, after = found[k].life.bytes, dict[int, tuple[int, int, int]]()
+            size, after = offered[k].life.bytes, dict[int, tuple[int, int, int]]()
             for there, (spared, taken, kept) in states.items():
                 left = there & ~(1 << k), (spared, taken - size * (there >> k & 1), kept)
                 if left[0] not in after or after[left[0]][0] < spared:
                     after[left[0]] = left[1]
             states = after
     ((_, _, best),) = states.values()  # nothing is there any more
-    return [k for k in range(len(found)) if best >> k & 1], complete
+    return [k for k in range(len(offered)) if best >> k & 1], complete
 
 
-def _placed(kept: Sequence[Candidate], capacity: int) -> dict[str, int] | None:
+def _placed(kept: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int] | None:
     """Addresses of these maps; None where none were found below the end."""
     addresses, end = allocate([one.life for one in kept])
     return {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
 
 
-def _fewer(kept: Sequence[Candidate], found: Sequence[Candidate], capacity: int) -> dict[str, int]:
+def _fewer(kept: Sequence[SecondLevelCandidate], offered: Sequence[SecondLevelCandidate], capacity: int) -> dict[str, int]:
     """Maps that have addresses: those kept, the least dense given up until the rest fits; then whatever else fits, the densest first."""
     rest = sorted(kept, key=lambda one: one.density)
     while (placed := _placed(rest, capacity)) is None:
         rest = rest[1:]
-    for one in sorted(found, key=lambda one: -one.density):
+    for one in sorted(offered, key=lambda one: -one.density):
         if one not in rest and (larger := _placed([*rest, one], capacity)) is not None:
             rest, placed = [*rest, one], larger
     return placed

@@ -21,7 +21,7 @@ from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.lines import Lines
 from lfopt.planning.sliced_rows import Access, Reading
-from lfopt.planning.slices import Slices, Streamed
+from lfopt.planning.slices import SliceSizes, Streamed
 
 SLOTS = 2  # of the place that weight blocks pass through
 
@@ -33,7 +33,7 @@ class Role(NamedTuple):
 
     contracts: bool  # it may be the head
     sums: bool  # it may be the tail
-    runs: bool  # it is a reduction that takes rows one by one, and ends the segment
+    runs: bool  # it is a reduction that takes rows one at a time, and ends the segment
     joins: bool  # it lays maps side by side by channels, and may begin a segment
     by_row: bool  # it needs the same row of its operands and all channels of it, and may be the prologue
     local: frozenset[int]  # inputs of which a slice of the result needs just the same channels
@@ -52,14 +52,14 @@ class Segment:
     channels: int = 0  # in all slices together
     source: int = -1  # the map that the heads read
     prologue: int = -1  # the operator that makes it, if it is in the group
-    made: frozenset[int] = frozenset()  # maps that are made slice by slice
+    sliced_maps: frozenset[int] = frozenset()  # maps that are made slice by slice
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
     floor: int = 0  # bytes of buffer, of this group and of every group that it is grown into
     alone: int = NEVER  # of a single contraction: bytes of buffer, at the least, where it sums over slices of what it reads
 
 
-class Weights(NamedTuple):
+class SegmentConstants(NamedTuple):
     """The constants of a segment."""
 
     held: dict[str, int]  # bytes, of those that stay on chip whole
@@ -72,7 +72,7 @@ class Segments:
 
     def __init__(self, flow: Dataflow, hardware: Hardware, lines: Lines, width: int) -> None:
         self.flow, self.hardware, self.lines, self.width = flow, hardware, lines, width
-        self.slices = Slices(flow, hardware, width)
+        self.slices = SliceSizes(flow, hardware, width)
         self.layout = self.slices.layout
         self._readers: dict[str, int] = {}  # per constant: operators of the network that read it
         for weights in flow.weights:
@@ -115,16 +115,16 @@ class Segments:
 
     def of(self, mask: int) -> tuple[Segment, ...]:
         """The segments that a group may be: one; two if it is a single contraction; none."""
-        found, done = None, 0
+        segment, done = None, 0
         for op in bits(mask):
-            found = self.grow(found, done, op)
-            if found is None:
+            segment = self.grow(segment, done, op)
+            if segment is None:
                 return ()
             done |= 1 << op
-        if found is None:
+        if segment is None:
             return ()
-        alone = self._alone(found.head) if found.alone < NEVER else None
-        heads = (found,) if found.channels > self.width else ()
+        alone = self._alone(segment.head) if segment.alone < NEVER else None
+        heads = (segment,) if segment.channels > self.width else ()
         return heads if alone is None else (*heads, alone)
 
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
@@ -144,7 +144,7 @@ class Segments:
             return self._joined(replace(segment, channels=role.channels), op, role, head=op) if first else None
         if segment.channels <= self.width:
             return None
-        inside = [o.input for o in self.flow.operands[op] if o.map in segment.made]
+        inside = [o.input for o in self.flow.operands[op] if o.map in segment.sliced_maps]
         if self._is_head(segment.source, segment.channels, op) and 0 not in inside:
             return self._joined(segment, op, role, head=op)
         if role.contracts:
@@ -166,15 +166,15 @@ class Segments:
         if role is None:
             return NEVER
         if role.contracts:
-            found = self.grow(None, 0, op)
-            if found is None:  # it begins no segment, since it reads something beside its operand; it may still end one
+            segment = self.grow(None, 0, op)
+            if segment is None:  # it begins no segment, since it reads something beside its operand; it may still end one
                 (result,), part = self.flow.results[op], self.hardware.channel_align
                 return role.computes * self.sum_row(result, part) + self.part_row(result, part) if role.sums else NEVER
-            return min(found.floor - self._beside(op, found.held), found.alone)
+            return min(segment.floor - self._beside(op, segment.held), segment.alone)
         local = {o.map for o in self.flow.operands[op] if o.input in role.local}
         (result,) = self.flow.results[op]
-        made = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
-        return sum(role.least[m] * self.slices.slice_bytes(m) for m in local) + made + self._least_weights(frozenset(), op, tail=False)[1]
+        result_bytes = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
+        return sum(role.least[m] * self.slices.slice_bytes(m) for m in local) + result_bytes + self._least_weights(frozenset(), op, tail=False)[1]
 
     def _beside(self, op: int, held: Held) -> int:
         """Bytes beyond a slice that a head takes for maps of one row which it reads in flight: behind another head it may find just a slice."""
@@ -183,14 +183,14 @@ class Segments:
         rows = (m for m, access in held if access == "vector" and m in local and self.flow.producer[m] >= 0)
         return sum(self.slices.row_bytes[m] - self.slices.slice_bytes(m) for m in rows)
 
-    def families(self, beta: int) -> Iterator[int]:
+    def segment_candidates(self, beta: int) -> Iterator[int]:
         """For every operator that a segment may begin with: those that may be in it, as far as they fit a buffer (strictly) by themselves."""
         flow = self.flow
         for first in range(len(flow)):
             start, role = self.grow(None, 0, first), self.roles[first]
             if role is None or role.by_row or start is None or min(start.floor, start.alone) >= beta:
                 continue
-            family, frontier = 1 << first, 0
+            candidate, frontier = 1 << first, 0
             if not role.runs and start.floor < beta:
                 beside = bits(flow.readers[start.source]) if start.head >= 0 else ()
                 frontier = flow.succs[first] | sum(1 << i for i in beside if i > first and self._is_head(start.source, role.channels, i))
@@ -201,12 +201,12 @@ class Segments:
                 head = start.head >= 0 and self._is_head(start.source, role.channels, i)
                 if here is None or self.least(i) >= beta or not (head or (here.sums if here.contracts else here.channels == role.channels)):
                     continue
-                family |= 1 << i
+                candidate |= 1 << i
                 if head or not (here.contracts or here.runs):
-                    frontier |= flow.succs[i] & ~family
+                    frontier |= flow.succs[i] & ~candidate
             maker = flow.producer[start.source] if start.head >= 0 else -1
             makes = self.roles[maker] if maker >= 0 else None
-            yield family | (1 << maker if makes is not None and makes.by_row else 0)
+            yield candidate | (1 << maker if makes is not None and makes.by_row else 0)
 
     def _alone(self, op: int) -> Segment | None:
         """A contraction that sums over slices of a map that it reads from DRAM."""
@@ -216,11 +216,11 @@ class Segments:
         return self._joined(Segment(channels=channels), op, role, tail=op) if role is not None and channels > self.width else None
 
     def _joined(self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1) -> Segment | None:
-        flow, held, floor, made, ahead = self.flow, dict(before.held), before.floor, before.made, op == before.prologue
+        flow, held, floor, sliced_maps, ahead = self.flow, dict(before.held), before.floor, before.sliced_maps, op == before.prologue
         (result,), part, source = flow.results[op], self.hardware.channel_align, max(source, before.source)
         sliced = False
         for operand in flow.operands[op]:
-            access = self.access(operand, op, made, source, tail=tail >= 0, first=not made)
+            access = self.access(operand, op, sliced_maps, source, tail=tail >= 0, first=not sliced_maps)
             if access is None:
                 return None
             sliced |= access == "slice"
@@ -234,16 +234,16 @@ class Segments:
         elif role.runs:
             floor += self.sum_row(result, self.width) + self.slices.row_bytes[result]
         else:
-            made |= {result}
+            sliced_maps |= {result}
             floor += self._more(held, result, "slice", int(role.computes), part)
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
         alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, before.prologue, made, held, names,
-            floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, before.prologue, sliced_maps,
+            held, names, floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
         )  # fmt: skip
 
-    def access(self, operand: MapRead, op: int, made: frozenset[int], source: int, *, tail: bool, first: bool) -> Access | None:
+    def access(self, operand: MapRead, op: int, sliced_maps: frozenset[int], source: int, *, tail: bool, first: bool) -> Access | None:
         """How what an operator reads is on chip; None if it cannot be. `tail`: it sums over slices; `first`: it begins the segment."""
         tensor, own, role = self.flow.maps[operand.map], operand.input < len(self.flow.calls[op].operator.inputs), self.roles[op]
         assert role is not None
@@ -251,7 +251,7 @@ class Segments:
             return "rows"
         if tail and own:
             return "slice"
-        if operand.map in made:
+        if operand.map in sliced_maps:
             return "slice" if not tail and operand.input in role.local else None
         if first and role.by_row:
             return "row"
@@ -318,12 +318,12 @@ class Segments:
         every = whole(self.flow.maps[m].shape)
         return self.hardware.dram_row_align == 1 or sum(self.layout.map_bytes(box) for box in boxes) == self.layout.map_bytes(every)
 
-    def weights(self, mask: int, segment: Segment) -> Weights:
+    def weights(self, mask: int, segment: Segment) -> SegmentConstants:
         """The constants of a group."""
         held, passing = self.slices.constants(mask, apart=True)
         held |= {s.name: self.constant(s.name) for s in passing.get(segment.tail, ()) if s.late}
         tail = tuple(s for s in passing.pop(segment.tail, ()) if not s.late)
-        return Weights(held, passing, tail)
+        return SegmentConstants(held, passing, tail)
 
     def constant(self, name: str) -> int:
         """Bytes of a constant, whole."""
@@ -343,12 +343,3 @@ class Segments:
         """Which part of a constant makes some output channels of some input channels."""
         box = self.channels(self.flow.results[op][0], out)
         return footprint(self.flow.calls[op], constant.input, box, inputs=inputs)
-
-
-def spans(first: int, stop: int, step: int) -> Iterator[Span]:
-    """Channels, so many at a time.
-
-    >>> [*spans(0, 5, 2)]
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    return ((low, min(low + step, stop)) for low in range(first, stop, step))

@@ -25,18 +25,19 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Box, Span, round_up
+from lfopt.ir.box import spans
 from lfopt.ops import bits
 from lfopt.ops.rows import same_row
-from lfopt.planning.banding import Grid, Ints, Made, lowest, needed, rows_made
+from lfopt.planning.banding import BandGrid, ComputedRows, Ints, computed_rows, lowest, needed
 from lfopt.planning.groups import Groups
-from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments, spans
-from lfopt.planning.sliced_rows import Reading, RowOrder, Source, ring_rows
+from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments
+from lfopt.planning.sliced_rows import Reading, RowOrder, SlicedSource, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
 MOST_ROWS = 64  # that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it makes
 
 
-class Way(NamedTuple):
+class SlicedOption(NamedTuple):
     """How a segment runs."""
 
     segment: Segment
@@ -47,9 +48,9 @@ class Way(NamedTuple):
 
 
 class Sliced(NamedTuple):
-    """A way, and what it takes."""
+    """An option, and what it takes."""
 
-    way: Way
+    option: SlicedOption
     buffer_bytes: int  # F_beta
     input_bytes: int  # DRAM bytes
     weight_bytes: int
@@ -84,7 +85,7 @@ class Profile:
     apart: int  # bytes of the buffer that weights have of their own; 0: they share that of the maps
     least: int  # F_beta
 
-    def ways(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+    def options(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
         """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail): all that there are, or as many as fit."""
         every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):
@@ -113,14 +114,14 @@ class SlicedGroups:
         self.allowed = max(allowed, 1.0)
         self.segments = Segments(self.flow, self.hardware, self.lines, self.hardware.channel_align)
         running = self.lines.running
-        self.operands = tuple(self.lines.operands[i] if running >> i & 1 else found for i, found in enumerate(self.flow.operands))
-        self._grids: dict[tuple[int, bool], Grid] = {}
+        self.operands = tuple(self.lines.operands[i] if running >> i & 1 else plain for i, plain in enumerate(self.flow.operands))
+        self._grids: dict[tuple[int, bool], BandGrid] = {}
         self._profiles: dict[int, tuple[Profile, ...]] = {}
 
     # -- what is asked -----------------------------------------------------------------------------------------------------------------------
 
     def least(self, mask: int) -> int:
-        """The least F_beta of any way; NEVER if the group cannot run so."""
+        """The least F_beta of any option; NEVER if the group cannot run so."""
         return min((profile.least for profile in self.profiles(mask)), default=NEVER)
 
     def cheapest(self, mask: int, beta: int) -> Sliced | None:
@@ -130,55 +131,55 @@ class SlicedGroups:
         """
         best, rank = None, (NEVER, 0, 0)
         for profile in self.profiles(mask):
-            for needs, weights, pinned, pinned_tail in profile.ways(beta, self.segments.width) if profile.least < beta else ():
+            for needs, weights, pinned, pinned_tail in profile.options(beta, self.segments.width) if profile.least < beta else ():
                 moved = np.where(needs < beta, weights + profile.inputs, NEVER)
                 if (least := int(moved.min())) > rank[0] or least == NEVER:
                     continue
                 for t, n in zip(*np.nonzero(moved == least), strict=True):
                     here = least, int(profile.macs[t, n]), int(needs[t, n])
                     if here < rank:
-                        way = Way(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
-                        best, rank = Sliced(way, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
+                        option = SlicedOption(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
+                        best, rank = Sliced(option, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
         return best
 
-    def passes(self, mask: int, way: Way) -> int:
+    def passes(self, mask: int, option: SlicedOption) -> int:
         """How often those weights are loaded that are loaded most often."""
-        weights, channels = self.segments.weights(mask, way.segment), way.segment.channels
-        parts = -(-self.outputs(way.segment) // way.part) if way.part else 1
-        if weights.sliced and way.pinned < channels:
-            return way.bands * parts
-        return way.bands if weights.tail and way.pinned_tail < channels else 1
+        weights, channels = self.segments.weights(mask, option.segment), option.segment.channels
+        parts = -(-self.outputs(option.segment) // option.part) if option.part else 1
+        if weights.sliced and option.pinned < channels:
+            return option.bands * parts
+        return option.bands if weights.tail and option.pinned_tail < channels else 1
 
     def profiles(self, mask: int) -> tuple[Profile, ...]:
         """Of a group, for each segment that it may be; none if it cannot run so."""
         if mask not in self._profiles:
-            found = (self._profile(mask, segment) for segment in self.segments.of(mask))
-            self._profiles[mask] = tuple(profile for profile in found if profile is not None)
+            profiled = (self._profile(mask, segment) for segment in self.segments.of(mask))
+            self._profiles[mask] = tuple(profile for profile in profiled if profile is not None)
         return self._profiles[mask]
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
-    def grid(self, tall: int, *, every: bool) -> Grid:
+    def grid(self, tall: int, *, every: bool) -> BandGrid:
         """The numbers of bands that are tried: all that there are, or a few."""
         if (tall, every) not in self._grids:
             some = tuple(sorted({-(-tall // h) for h in (1, 2, 4, 8, tall) if h <= tall}))
-            self._grids[tall, every] = Grid.up_to(tall) if every else Grid(some)
+            self._grids[tall, every] = BandGrid.up_to(tall) if every else BandGrid(some)
         return self._grids[tall, every]
 
     def tallest(self, mask: int) -> int:
         """Turns of the sink that takes the most."""
-        return max(self.lines.turns[i] for i in bits(self.flow.sinks(mask)))
+        return max(self.lines.iterations[i] for i in bits(self.flow.sinks(mask)))
 
-    def made(self, mask: int, segment: Segment, grid: Grid) -> dict[int, Made]:
+    def computed_rows(self, mask: int, segment: Segment, grid: BandGrid) -> dict[int, ComputedRows]:
         """Rows that every operator computes, band by band."""
-        return rows_made(self.flow, mask, grid, segment.made, self.operands, self.lines.turns)
+        return computed_rows(self.flow, mask, grid, segment.sliced_maps, self.operands, self.lines.iterations)
 
     def _profile(self, mask: int, segment: Segment) -> Profile | None:
         flow, sizes, reads = self.flow, self.segments, self.reads(mask, segment)
         grid = self.grid(self.tallest(mask), every=self.in_step(segment, reads) or self.is_chain(mask, segment, reads))
-        made = self.made(mask, segment, grid)
-        leaving = [m for m in segment.made if self.leaves(m, mask)]
-        slices = [*spans(0, segment.channels, sizes.width)]
+        computed = self.computed_rows(mask, segment, grid)
+        leaving = [m for m in segment.sliced_maps if self.leaves(m, mask)]
+        slices = spans(0, segment.channels, sizes.width)
         if not all(sizes.evenly(m, (sizes.channels(m, span) for span in slices)) for m in leaving):
             return None
         parts = self._parts(segment, reads)
@@ -189,15 +190,15 @@ class SlicedGroups:
             if access == "slice":
                 if not self._slices_evenly(reads, m, slices):
                     return None
-                start, stop = self.passing_rows(made, reads, m, grid)
+                start, stop = self.passing_rows(computed, reads, m, grid)
                 repeated += grid.total(stop - start) * (self.groups.map_bytes[m] // max(flow.maps[m].rows, 1))
                 continue
             once += 0 if flow.makes(mask, m) else self.groups.map_bytes[m]
             if access == "rows":
-                fixed += self.source_rows(mask, made, reads, m, grid) * sizes.slices.row_bytes[m]
+                fixed += self.source_rows(mask, computed, reads, m, grid) * sizes.slices.row_bytes[m]
             elif access in ("vector", "row"):
                 fixed += sizes.slices.row_bytes[m]
-        for m, rows in self.rings(mask, segment, reads, made, grid).items():
+        for m, rows in self.rings(mask, segment, reads, computed, grid).items():
             fixed += rows * self.slice_row(sizes, reads, m, slices)
         weights = sizes.weights(mask, segment)
         held = sum(weights.held.values())
@@ -206,12 +207,12 @@ class SlicedGroups:
             fixed += np.where(grid.counts > 1, sizes.sum_row(result, segment.channels), sizes.sum_row(result, sizes.width))
             fixed += sizes.slices.row_bytes[result]
         needs = np.broadcast_to(fixed[:, None], shape)
-        macs = {i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.turns[i])[:, None] for i, rows in made.items()}
+        macs = {i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.iterations[i])[:, None] for i, rows in computed.items()}
         total = sum(count if i == segment.tail else count * counts for i, count in macs.items()) + np.zeros(shape, np.int64)
         tail = Passing(bands, np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64), 0, 0, 0)
         if segment.tail >= 0:
             (result,) = flow.results[segment.tail]
-            high = grid.most(made[segment.tail].stop - made[segment.tail].new)
+            high = grid.most(computed[segment.tail].stop - computed[segment.tail].new)
             beside = {r.operand.map for r in reads if r.access == "part"}
             sums = np.array([[sizes.sum_row(result, part) for part in parts]], np.int64)
             finished = np.array([[sum(sizes.part_row(m, part) for m in (result, *beside)) for part in parts]], np.int64)
@@ -231,16 +232,16 @@ class SlicedGroups:
     def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:
         """Weights before the tail."""
         sizes, weights = self.segments, self.segments.weights(mask, segment)
-        unit = sum(sizes.block(i, found, slices[0]) for i, found in weights.sliced.items())
-        whole = sum(sizes.constant(s.name) for found in weights.sliced.values() for s in found)
+        unit = sum(sizes.block(i, constants, slices[0]) for i, constants in weights.sliced.items())
+        whole = sum(sizes.constant(s.name) for constants in weights.sliced.values() for s in constants)
         even = not self.hardware.pads_constants
-        once = whole if even else sum(sizes.block(i, found, span) for i, found in weights.sliced.items() for span in slices)
+        once = whole if even else sum(sizes.block(i, constants, span) for i, constants in weights.sliced.items() for span in slices)
         units = segment.channels // sizes.width - 1 if once == whole and unit else 0  # at least one whole slice passes, else all of them stay
         return Passing(passes, np.array([[SLOTS * unit]]), np.array([[once]]), whole, unit, units)
 
     def _passing_tail(self, mask: int, segment: Segment, parts: Sequence[int], passes: Ints) -> Passing:
         sizes, op, constants = self.segments, segment.tail, self.segments.weights(mask, segment).tail
-        slices, every = [*spans(0, segment.channels, sizes.width)], (0, self.outputs(segment))
+        slices, every = spans(0, segment.channels, sizes.width), (0, self.outputs(segment))
         place = [SLOTS * sizes.block(op, constants, (0, part), slices[0]) for part in parts]
         whole = sum(sizes.constant(s.name) for s in constants)
         once = [whole for _ in parts]
@@ -278,94 +279,101 @@ class SlicedGroups:
         return max(sizes.layout.row_on_chip(sizes.read_box(joined[0].op, joined[0].operand, span)) for span in slices)
 
     def _slices_evenly(self, reads: Sequence[Reading], m: int, slices: Sequence[Span]) -> bool:
-        found = next(r for r in reads if r.operand.map == m and r.access == "slice")
-        boxes: Iterator[Box] = (self.segments.read_box(found.op, found.operand, span) for span in slices)
+        reading = next(r for r in reads if r.operand.map == m and r.access == "slice")
+        boxes: Iterator[Box] = (self.segments.read_box(reading.op, reading.operand, span) for span in slices)
         return self.segments.evenly(m, boxes)
 
     # -- rows --------------------------------------------------------------------------------------------------------------------------------
 
     def reads(self, mask: int, segment: Segment) -> list[Reading]:
         """Everything that the group reads as slices run, operator by operator."""
-        found: list[Reading] = []
+        readings: list[Reading] = []
         first = (mask & -mask).bit_length() - 1
         for i in bits(self.of_slices(mask, segment)):
             for known, operand in zip(self.flow.operands[i], self.operands[i], strict=True):
-                access = self.segments.access(known, i, segment.made, segment.source, tail=i == segment.tail, first=i == first)
+                access = self.segments.access(known, i, segment.sliced_maps, segment.source, tail=i == segment.tail, first=i == first)
                 assert access is not None, "an operand of a segment is on chip in some way"
-                found.append(Reading(i, operand, access))
-        return found
+                readings.append(Reading(i, operand, access))
+        return readings
 
     @staticmethod
     def of_slices(mask: int, segment: Segment) -> int:
         """The group without its prologue."""
         return mask if segment.prologue < 0 else mask & ~(1 << segment.prologue)
 
-    def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[Source]:
+    def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[SlicedSource]:
         """Maps on chip that are not made slice by slice."""
-        found: dict[Source, None] = {}
+        sources: dict[SlicedSource, None] = {}
         for operand in self.operands[segment.prologue] if segment.prologue >= 0 else ():
-            found[operand.map, "row"] = None
-        found |= dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.made)
-        return [*found]
+            sources[operand.map, "row"] = None
+        sources |= dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.sliced_maps)
+        return [*sources]
 
-    def source_rows(self, mask: int, made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> Ints:
+    def source_rows(self, mask: int, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid) -> Ints:
         """Rows held at once of a map of which all channels are on chip, per number of bands."""
-        own = [(r.operand.reads, made[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
-        stop = np.maximum.reduce([needed(found, rows.stop) for found, rows in own])
+        own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
+        stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
         if self.flow.makes(mask, m):
-            stop = made[self.flow.producer[m]].stop
-        low = np.minimum.reduce([lowest(found, rows.low) for found, rows in own])
+            stop = computed[self.flow.producer[m]].stop
+        low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
         return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
 
-    def passing_rows(self, made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> tuple[Ints, Ints]:
+    def passing_rows(self, computed: dict[int, ComputedRows], reads: Sequence[Reading], m: int, grid: BandGrid) -> tuple[Ints, Ints]:
         """(first row, first row not) that passes in every band of a map that is read slice by slice; no row is left out."""
-        own = [(r.operand.reads, made[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
-        stop = np.maximum.reduce([needed(found, rows.stop) for found, rows in own])
-        low = np.minimum.reduce([lowest(found, rows.low) for found, rows in own])
+        own = [(r.operand.reads, computed[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
+        stop = np.maximum.reduce([needed(row_reads, rows.stop) for row_reads, rows in own])
+        low = np.minimum.reduce([lowest(row_reads, rows.low) for row_reads, rows in own])
         active = np.logical_or.reduce([rows.stop > rows.start for _, rows in own])
         start = np.where(active, np.minimum(low, stop), stop)
         stop = np.where(grid.is_last, self.flow.maps[m].rows, stop)
         return np.minimum(start, grid.before(stop)), stop
 
-    def rings(self, mask: int, segment: Segment, reads: Sequence[Reading], made: dict[int, Made], grid: Grid) -> dict[int, Ints]:
+    def rings(self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, ComputedRows], grid: BandGrid) -> dict[int, Ints]:
         """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
-        maker = {m: self.flow.producer[m] for m in segment.made}
-        computed = {m: int(made[i].stop.max()) for m, i in maker.items()}
+        maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
+        most_rows = {m: int(computed[i].stop.max()) for m, i in maker.items()}
         if self.in_step(segment, reads):
-            high = np.minimum(grid.most(made[reads[0].op].stop - made[reads[0].op].start), MOST_ROWS)
-            found = dict.fromkeys((*segment.made, *(r.operand.map for r in reads if r.access == "slice")), high)
+            high = np.minimum(grid.most(computed[reads[0].op].stop - computed[reads[0].op].start), MOST_ROWS)
+            ring_heights = dict.fromkeys((*segment.sliced_maps, *(r.operand.map for r in reads if r.access == "slice")), high)
         elif self.is_chain(mask, segment, reads):  # each map is asked for by its reader alone
-            widest = {r.operand.map: r.operand.reads.widest[int(made[r.op].stop.max())] for r in reads if r.access == "slice"}
-            found = {m: np.full(len(grid.counts), max(widest.get(m, 1), 1)) for m in (*segment.made, *widest)}
+            widest = {r.operand.map: r.operand.reads.widest[int(computed[r.op].stop.max())] for r in reads if r.access == "slice"}
+            ring_heights = {m: np.full(len(grid.counts), max(widest.get(m, 1), 1)) for m in (*segment.sliced_maps, *widest)}
         else:
-            found = {}
-            for band, order in self.orders(mask, segment, reads, made, grid):
+            ring_heights = {}
+            for band, order in self.orders(mask, segment, reads, computed, grid):
                 for m, rows in ring_rows(order).items():
-                    found.setdefault(m, np.ones(len(grid.counts), np.int64))
-                    found[m][band] = max(found[m][band], rows)
-        return {m: rows for m, rows in found.items() if computed.get(m, 1)}
+                    ring_heights.setdefault(m, np.ones(len(grid.counts), np.int64))
+                    ring_heights[m][band] = max(ring_heights[m][band], rows)
+        return {m: rows for m, rows in ring_heights.items() if most_rows.get(m, 1)}
 
-    def orders(self, mask: int, segment: Segment, reads: Sequence[Reading], made: dict[int, Made], grid: Grid) -> Iterator[tuple[int, RowOrder]]:
+    def orders(
+        self, mask: int, segment: Segment, reads: Sequence[Reading], computed: dict[int, ComputedRows], grid: BandGrid
+    ) -> Iterator[tuple[int, RowOrder]]:
         """(which number of bands, how a slice runs) for every band of each of them."""
-        passing = {r.operand.map: self.passing_rows(made, reads, r.operand.map, grid) for r in reads if r.access == "slice"}
+        passing = {r.operand.map: self.passing_rows(computed, reads, r.operand.map, grid) for r in reads if r.access == "slice"}
         for entry, which in enumerate(np.repeat(np.arange(len(grid.counts)), grid.counts).tolist()):
-            rows = {i: (int(found.start[entry]), int(found.stop[entry])) for i, found in made.items()}
-            loads: dict[Source, Span] = {
-                (m, "slice"): (int(start[entry]), int(stop[entry])) for m, (start, stop) in passing.items() if m not in segment.made
+            rows = {i: (int(bands.start[entry]), int(bands.stop[entry])) for i, bands in computed.items()}
+            loads: dict[SlicedSource, Span] = {
+                (m, "slice"): (int(start[entry]), int(stop[entry])) for m, (start, stop) in passing.items() if m not in segment.sliced_maps
             }
             yield which, self.order(mask, segment, reads, rows, loads)
 
-    def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[Source, Span]) -> RowOrder:
+    def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[SlicedSource, Span]) -> RowOrder:
         """How a slice runs in which operators make these rows, while these pass of what is loaded."""
         sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
         first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]
-        maker = {m: self.flow.producer[m] for m in segment.made}
-        return RowOrder(reads, maker, rows, loads, {i: self.lines.turns[i] for i in bits(sinks)}, first)
+        maker = {m: self.flow.producer[m] for m in segment.sliced_maps}
+        return RowOrder(reads, maker, rows, loads, {i: self.lines.iterations[i] for i in bits(sinks)}, first)
 
     def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one row."""
-        turns, vectors = {self.lines.turns[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
-        return vectors and segment.mean < 0 and len(turns) == 1 and all(r.access == "vector" or r.operand.reads is same_row(*turns) for r in reads)
+        iterations, vectors = {self.lines.iterations[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
+        return (
+            vectors
+            and segment.mean < 0
+            and len(iterations) == 1
+            and all(r.access == "vector" or r.operand.reads is same_row(*iterations) for r in reads)
+        )
 
     def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every sliced map is read once, and one result follows from all others."""

@@ -17,7 +17,7 @@ from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, withi
 # How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row;
 # all channels of one row, for the prologue.
 Access = Literal["rows", "slice", "part", "vector", "row"]
-Source = tuple[int, Access]  # a map that comes from DRAM as a slice runs
+SlicedSource = tuple[int, Access]  # a map that comes from DRAM as a slice runs
 
 
 class Reading(NamedTuple):
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     """Rows that are made or loaded."""
 
     op: int  # that makes them; -1: they are loaded
-    source: Source | None
+    source: SlicedSource | None
     row: int  # the first one
     height: int = 1  # how many there are
 
@@ -50,7 +50,7 @@ class RowOrder:
         readings: Sequence[Reading],
         maker: Mapping[int, int],
         rows: Mapping[int, Span],
-        loads: Mapping[Source, Span],
+        loads: Mapping[SlicedSource, Span],
         sinks: Mapping[int, int],
         first: Container[int],
     ) -> None:
@@ -61,18 +61,18 @@ class RowOrder:
         for reading in readings:
             self.needs[reading.op].append(reading)
 
-    def folded_turns(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
-        """As `turns`; those that only repeat others are not made. `spans`: rows between which an operator goes on as it does.
+    def folded_iterations(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
+        """As `iterations`; those that only repeat others are not made. `spans`: rows between which an operator goes on as it does.
 
-        `longest`: turns of a period that is looked for.
+        `longest`: iterations of a period that is looked for.
         """
-        keys: list[int | Source] = [*self.done, *self.loaded]
+        keys: list[int | SlicedSource] = [*self.done, *self.loaded]
         at = {key: k for k, key in enumerate(keys)}
         readings = list[StateRead]()
         for op, needs in self.needs.items():
             for reading in needs:
                 m, need = reading.operand.map, reading.operand.reads.need
-                source: Source = m, reading.access
+                source: SlicedSource = m, reading.access
                 if source in self.loaded:
                     readings.append(StateRead(at[op], at[source], within(need, self.loads[source][1])))
                 elif m in self.maker:
@@ -80,17 +80,17 @@ class RowOrder:
         leading = [StateSink(at[op], self.rows[op][1], of) for op, of in self.sinks.items() if op in self.first]
         reaches = [StateSpan(at[op], *span) for op, span in spans.items()]
         steady = Steady((*self.done.values(), *self.loaded.values()), readings, reaches, leading, 1, longest)
-        for turn in self.turns():
-            yield turn
-            if len(leading) == 1 and (found := steady.again((*self.done.values(), *self.loaded.values()))):
-                again, state = found
+        for iteration in self.iterations():
+            yield iteration
+            if len(leading) == 1 and (repeated := steady.again((*self.done.values(), *self.loaded.values()))):
+                again, state = repeated
                 rows = iter(state)
                 self.done.update(zip(self.done, rows, strict=False))
                 self.loaded.update(zip(self.loaded, rows, strict=True))
                 yield again
 
-    def turns(self) -> Iterator[list[Event]]:
-        """What happens for each row of each sink, and at last the rows that pass though nobody reads them."""
+    def iterations(self) -> Iterator[list[Event]]:
+        """What happens for each row of each sink, and at last the rows that pass though nothing reads them."""
         while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
             leading = [op for op in unfinished if op in self.first] or unfinished
             sink = min(leading, key=lambda op: ((self.done[op] + 1) / self.sinks[op], -op))
@@ -117,13 +117,13 @@ class RowOrder:
                 yield Event(i, None, here)
                 self.done[i] = here + 1
 
-    def _load(self, source: Source, stop: int) -> Iterator[Event]:
+    def _load(self, source: SlicedSource, stop: int) -> Iterator[Event]:
         for row in range(self.loaded[source], stop):
             yield Event(-1, source, row)
             self.loaded[source] = row + 1
 
 
-def in_step(readings: Sequence[Reading], sources: Sequence[Source], rows: Span, most: int) -> Iterator[list[Event]]:
+def in_step(readings: Sequence[Reading], sources: Sequence[SlicedSource], rows: Span, most: int) -> Iterator[list[Event]]:
     """A slice of one band whose operators all read the rows that they make: so many rows at a time, operator by operator."""
     ops = dict.fromkeys(reading.op for reading in readings)
     for start in range(*rows, most):
@@ -134,19 +134,19 @@ def in_step(readings: Sequence[Reading], sources: Sequence[Source], rows: Span, 
 def ring_rows(order: RowOrder) -> dict[int, int]:
     """The most rows of every sliced map that are needed at once."""
     readers: dict[int, list[Reading]] = {}
-    for found in order.needs.values():
-        for reading in found:
+    for readings in order.needs.values():
+        for reading in readings:
             if reading.access == "slice":
                 readers.setdefault(reading.operand.map, []).append(reading)
-    made = {op: m for m, op in order.maker.items()}
-    found = dict.fromkeys((*order.maker, *readers), 1)
+    result_of = {op: m for m, op in order.maker.items()}
+    rings = dict.fromkeys((*order.maker, *readers), 1)
     done = dict(order.done)
-    for turn in order.turns():
-        for op, source, row, _ in turn:
-            m = source[0] if source is not None else made.get(op, -1)
-            if m in found and (source is None or source[1] == "slice"):
+    for iteration in order.iterations():
+        for op, source, row, _ in iteration:
+            m = source[0] if source is not None else result_of.get(op, -1)
+            if m in rings and (source is None or source[1] == "slice"):
                 oldest = min((r.operand.reads.keep[done[r.op]] for r in readers.get(m, ()) if done[r.op] < order.rows[r.op][1]), default=row)
-                found[m] = max(found[m], row + 1 - min(oldest, row))
+                rings[m] = max(rings[m], row + 1 - min(oldest, row))
             if op >= 0:
                 done[op] = row + 1
-    return found
+    return rings

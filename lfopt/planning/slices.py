@@ -17,7 +17,7 @@ from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits
 from lfopt.ops.footprint import footprint, footprints
-from lfopt.planning.streaming import Layout
+from lfopt.planning.streaming import BufferLayout
 
 T = TypeVar("T")
 Start = Literal["sliced", "full"]  # what contractions make that have no contraction before them in the group
@@ -34,7 +34,7 @@ class Streamed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class SlicingFacts:
     """What is known of an operator whatever its group."""
 
     never: bool  # it cannot run in bands
@@ -48,7 +48,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Slicing:
     """A group with one of the two starts: what is sliced, and what it takes at the least. It only grows as operators of higher index join."""
 
     head: dict[int, int] = field(default_factory=dict[int, int])  # per sliced map: the contraction that its segment begins with
@@ -73,10 +73,10 @@ class OnDemand(Sequence[T]):
     """So many things by number, each made when it is first asked for."""
 
     def __init__(self, count: int, make: Callable[[int], T]) -> None:
-        self._made, self._make = cast("list[T | None]", [None] * count), make
+        self._items, self._make = cast("list[T | None]", [None] * count), make
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._items)
 
     @overload
     def __getitem__(self, at: int) -> T: ...
@@ -86,13 +86,13 @@ class OnDemand(Sequence[T]):
         """One of them, or several."""
         if isinstance(at, slice):
             return [self[k] for k in range(*at.indices(len(self)))]
-        found = self._made[at]
-        if found is None:
-            found = self._made[at] = self._make(at)
-        return found
+        item = self._items[at]
+        if item is None:
+            item = self._items[at] = self._make(at)
+        return item
 
 
-class Slices:
+class SliceSizes:
     """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip.
 
     `wide`: contractions that sum over slices add one to all of their output channels at once, and may see a map of one row and column as a vector.
@@ -103,41 +103,41 @@ class Slices:
         self.hardware = hardware
         self.width = width  # channels
         self.wide = wide
-        self.layout = Layout(dataflow, hardware)
+        self.layout = BufferLayout(dataflow, hardware)
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._spans: dict[int, list[Span]] = {}
         self._by_slices: dict[tuple[int, int], bool] = {}
         self._blocks: dict[tuple[int, bool], int] = {}
         self._passes: dict[tuple[int, bool], int] = {}
         self._slice_bytes: dict[int, int] = {}
-        self._drafts: dict[int, tuple[Draft | None, Draft | None]] = {0: (Draft(), Draft())}
+        self._drafts: dict[int, tuple[Slicing | None, Slicing | None]] = {0: (Slicing(), Slicing())}
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
-    def draft(self, mask: int, start: Start) -> Draft:
+    def draft(self, mask: int, start: Start) -> Slicing:
         """The group with one start, with which it must be able to run in bands."""
-        found = self.drafts(mask)[STARTS.index(start)]
-        assert found is not None, f"group {self.dataflow.names(mask)} cannot run in bands"
-        return found
+        draft = self.drafts(mask)[STARTS.index(start)]
+        assert draft is not None, f"group {self.dataflow.names(mask)} cannot run in bands"
+        return draft
 
-    def drafts(self, mask: int) -> tuple[Draft | None, Draft | None]:
+    def drafts(self, mask: int) -> tuple[Slicing | None, Slicing | None]:
         """The group with either start; None where it, and every group that it is grown into, cannot run in bands."""
         missing: list[int] = []
         part = mask
         while part not in self._drafts:
             missing.append(part.bit_length() - 1)
             part ^= 1 << missing[-1]
-        found = self._drafts[part]
+        drafts = self._drafts[part]
         for op in reversed(missing):
-            sliced, full = found
-            found = (sliced and self._grown(sliced, part, op, "sliced"), full and self._grown(full, part, op, "full"))
+            sliced, full = drafts
+            drafts = (sliced and self._grown(sliced, part, op, "sliced"), full and self._grown(full, part, op, "full"))
             part |= 1 << op
             if len(self._drafts) >= KEPT:
                 self._drafts = {0: self._drafts[0]}
-            self._drafts[part] = found
-        return found
+            self._drafts[part] = drafts
+        return drafts
 
-    def _grown(self, draft: Draft, mask: int, op: int, start: Start) -> Draft | None:
+    def _grown(self, draft: Slicing, mask: int, op: int, start: Start) -> Slicing | None:
         """With an operator added whose index is above all others."""
         flow, facts = self.dataflow, self.facts[op]
         inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
@@ -177,7 +177,7 @@ class Slices:
                 else:
                     full_bytes += added * self.row_bytes[m]
         held = draft.held | frozenset(facts.held) if facts.held else draft.held
-        return Draft(
+        return Slicing(
             head,
             segment,
             summing,
@@ -206,24 +206,24 @@ class Slices:
         """
         facts = [(i, self.facts[i]) for i in bits(mask)]
         readers: dict[str, int] = {}
-        for _, found in facts:
-            for name in (*(s.name for s in found.streamed), *found.held):
+        for _, own_facts in facts:
+            for name in (*(s.name for s in own_facts.streamed), *own_facts.held):
                 readers[name] = readers.get(name, 0) + 1
         held: dict[str, int] = {}
         passing: dict[int, tuple[Streamed, ...]] = {}
-        for i, found in facts:
-            own = tuple(s for s in found.streamed if readers[s.name] == 1)
-            if own and (apart or own == found.streamed):
+        for i, own_facts in facts:
+            own = tuple(s for s in own_facts.streamed if readers[s.name] == 1)
+            if own and (apart or own == own_facts.streamed):
                 passing[i] = own
-            names = (*found.held, *(s.name for s in found.streamed if s not in passing.get(i, ())))
+            names = (*own_facts.held, *(s.name for s in own_facts.streamed if s not in passing.get(i, ())))
             held |= {name: self.constant_bytes[name] for name in names}
         return held, passing
 
     # -- operators ---------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def facts(self) -> OnDemand[Facts]:
-        """Per operator. There is a `Slices` for every width that some group tries: the network has many operators, the group few."""
+    def facts(self) -> OnDemand[SlicingFacts]:
+        """Per operator. There is a `SliceSizes` for every width that some group tries: the network has many operators, the group few."""
         return OnDemand(len(self.dataflow), lambda op: self._facts(op, self.dataflow.least_rows[op], dense=self._dense[op]))
 
     @cached_property
@@ -242,7 +242,7 @@ class Slices:
             return False
         return [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
 
-    def _facts(self, op: int, least: int, *, dense: bool) -> Facts:
+    def _facts(self, op: int, least: int, *, dense: bool) -> SlicingFacts:
         flow, call = self.dataflow, self.dataflow.calls[op]
         never = (
             flow.specs[op] is OPAQUE
@@ -257,7 +257,7 @@ class Slices:
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
         held = [(o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]]
-        return Facts(
+        return SlicingFacts(
             never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least > 0, least if dense else 0, tuple(held)
         )
 
@@ -279,8 +279,8 @@ class Slices:
         """Whether the input channels of a contraction lie along the channel axis of the map that it reads."""
         flow, call = self.dataflow, self.dataflow.calls[op]
         shape, axis = call.shape(0), CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
-        made = flow.maps[flow.operands[op][0].map].shape
-        if axis is None or (made != shape and not (self.wide and len(shape) == 2 and made == (*shape, 1, 1))):
+        map_shape = flow.maps[flow.operands[op][0].map].shape
+        if axis is None or (map_shape != shape and not (self.wide and len(shape) == 2 and map_shape == (*shape, 1, 1))):
             return False
         every = footprint(call, 0, whole(call.result))
         return all(footprint(call, 0, whole(call.result), inputs=span) == cut(every, axis, span) for span in self.spans(shape)[:2])
@@ -353,15 +353,15 @@ class Slices:
         """Largest weight block; if the operator sums over slices, of `width` input channels."""
         key = op, sums
         if key not in self._blocks:
-            call, streamed, found = self.dataflow.calls[op], self.facts[op].streamed, 0
+            call, streamed, largest = self.dataflow.calls[op], self.facts[op].streamed, 0
             spans = self.spans(call.shape(0)) if sums else [None]
             for span in (spans[0], spans[-1]) if streamed else ():
                 out = self.result_box(op, self.blocks(op, sums=sums)[0])
                 boxes = (
                     (s.name, footprint(call, s.input, out, inputs=None if s.late else span)) for s in streamed if span == spans[-1] or not s.late
                 )
-                found = max(found, sum(self.layout.constant_bytes(name, box) for name, box in boxes))
-            self._blocks[key] = found
+                largest = max(largest, sum(self.layout.constant_bytes(name, box) for name, box in boxes))
+            self._blocks[key] = largest
         return self._blocks[key]
 
     def pass_bytes(self, op: int, *, sums: bool) -> int:

@@ -37,13 +37,13 @@ class Spared(Adapted[Any]):
 
     def price(self, group: int, /) -> Cost | None:
         """See `CostModel`."""
-        found = self.model.price(group)
-        return found and found._replace(dram_bytes=self._value(found.dram_bytes, self._spared_by(group)))
+        cost = self.model.price(group)
+        return cost and cost._replace(dram_bytes=self._value(cost.dram_bytes, self._spared_by(group)))
 
     def grow(self, group: int, floor: Any, dram: int, op: int, /) -> tuple[Any, int]:
         """See `CostModel`."""
-        larger, found = self.model.grow(group, floor, (dram + SPARED * self._spared_by(group)) // SCALE, op)
-        return larger, self._value(found, self._spared_by(group | 1 << op))
+        larger, grown = self.model.grow(group, floor, (dram + SPARED * self._spared_by(group)) // SCALE, op)
+        return larger, self._value(grown, self._spared_by(group | 1 << op))
 
     def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
         """See `CostModel`."""
@@ -71,10 +71,10 @@ class Spared(Adapted[Any]):
     def _spared_later(self, executed: int) -> int:
         """What of these maps is in `GroupCosts.rest_bytes`: loaded by operators that are left, or stored and loaded by them of necessity."""
         flow = self.dataflow
-        found = 0
+        spared = 0
         for m, size in self._sizes.items():
             if not executed >> flow.producer[m] & 1:
-                found += self._forced[m]
+                spared += self._forced[m]
             elif flow.readers[m] & ~executed:
-                found += size
-        return found
+                spared += size
+        return spared

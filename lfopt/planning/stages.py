@@ -17,7 +17,7 @@ from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
 from lfopt.planning.addresses import Life, allocate
-from lfopt.planning.streaming import Layout, row_span
+from lfopt.planning.streaming import BufferLayout, row_span
 
 
 class Lot(NamedTuple):
@@ -27,7 +27,7 @@ class Lot(NamedTuple):
     places: tuple[tuple[int, int], ...]  # (index, bytes from the start of the lot)
 
 
-class Stage(NamedTuple):
+class ChainStage(NamedTuple):
     """Places and steps of a stage, and what lies where, but for addresses."""
 
     mask: int
@@ -41,12 +41,14 @@ class Stage(NamedTuple):
     macs: Fraction  # multiply-accumulates
 
 
-class Rewriting:
+class StageBuilder:
     """Makes a stage of what a mode has written down. `enter`, `leave`: maps on chip before and after."""
 
-    def __init__(self, layout: Layout, mask: int, made: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]) -> None:
+    def __init__(
+        self, layout: BufferLayout, mask: int, scheduled: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]
+    ) -> None:
         self.layout, self.flow, self.mask = layout, layout.flow, mask
-        self.old, nodes = made
+        self.old, nodes = scheduled
         touched = self.flow.touched(mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
         self.enter, self.leave = enter & touched, leave & touched
@@ -76,7 +78,7 @@ class Rewriting:
             else:
                 results = self._results(node)
                 places = [self.held[self.names[n]] if n in self.names else self._place(k) for n, k in zip(results, node.places, strict=True)]
-                yield replace(node, places=tuple(places), sums=self._place(node.sums))
+                yield replace(node, places=tuple(places), accumulator=self._place(node.accumulator))
 
     def _results(self, node: Compute) -> list[str]:
         return [self.flow.maps[m].name for m in self.flow.results[self.flow.position[node.operator]]]
@@ -92,7 +94,7 @@ class Rewriting:
 
     # -- lives -------------------------------------------------------------------------------------------------------------------------------
 
-    def stage(self) -> Stage:
+    def stage(self) -> ChainStage:
         """The stage."""
         spans = self._spans()
         every = sorted(set(range(len(self.places))) - set(self.held.values()))
@@ -103,7 +105,7 @@ class Rewriting:
             together = self._together(here, len(self.nodes))
             lots += apart if not together or allocate([lot.life for lot in apart])[1] <= together[0].life.bytes else together
         used = {m: spans[k] for m, k in self.held.items() if k in spans}
-        return Stage(
+        return ChainStage(
             self.mask,
             tuple(self.places),
             self.nodes,
@@ -140,15 +142,15 @@ class Rewriting:
                     holding.setdefault(name, set()).add(k)
         for name, m in self.names.items():
             holding.setdefault(name, set()).add(self.held[m])
-        found: dict[int, Span] = {}
+        lifetimes: dict[int, Span] = {}
         for number, top in enumerate(self.nodes):
             for node in leaves((top,)):
-                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.sums}
+                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.accumulator}
                 if reader := node.operator if isinstance(node, Compute) else node.gather:
                     touched |= {*self._read(reader, holding)}
                 for k in touched - {-1}:
-                    found[k] = (found.get(k, (number, number))[0], number)
-        return found
+                    lifetimes[k] = (lifetimes.get(k, (number, number))[0], number)
+        return lifetimes
 
     def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of whatever an operator may read."""
@@ -160,7 +162,7 @@ class Rewriting:
     # -- one map over another ------------------------------------------------------------------------------------------------------------------
 
     def _over(self) -> Iterator[tuple[int, int]]:
-        """Maps that are made here, each with one that ends here, whose rows it may take one by one."""
+        """Maps that are made here, each with one that ends here, whose rows it may take one at a time."""
         flow, sizes = self.flow, self.layout.hardware
         for x in sorted(self.held.keys() - self.leave):
             for y in sorted(self.leave):
@@ -194,22 +196,22 @@ class Rewriting:
 
     def _rows_read(self, op: int, node: Compute, x: int) -> set[int]:
         """Rows of a map that a step may read."""
-        flow, found = self.flow, set[int]()
+        flow, rows = self.flow, set[int]()
         if node.boxes[1:]:  # each result reads rows of its own
             return set(range(flow.maps[x].rows))
         first, stop = row_span(node.boxes[0])
         for operand in flow.operands[op]:
             if operand.map == x:
                 if node.inputs is not None and flow.running >> op & 1:
-                    found.update(range(*node.inputs))
+                    rows.update(range(*node.inputs))
                     continue
                 for row in range(first, stop):
                     if row < operand.reads.rows_out:
-                        found.update(range(operand.reads.first[row], operand.reads.last[row] + 1))
-        return found
+                        rows.update(range(operand.reads.first[row], operand.reads.last[row] + 1))
+        return rows
 
     def _from_first(self, nodes: Sequence[Node], y: int) -> Iterator[Transfer | Compute]:
-        """The steps one by one, but for nodes before the first that writes the map."""
+        """The steps one at a time, but for nodes before the first that writes the map."""
         begun = False
         for top in nodes:
             begun = begun or any(isinstance(n, Compute) and n.last and y in self.flow.results[self.flow.position[n.operator]] for n in leaves((top,)))
@@ -223,11 +225,11 @@ def _is_full(box: Box, shape: tuple[int, ...]) -> bool:
 
 
 def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
-    """Multiply-accumulates of the steps, every turn of every loop."""
-    found = Fraction(0)
+    """Multiply-accumulates of the steps, every iteration of every loop."""
+    macs = Fraction(0)
     for node in nodes:
         if isinstance(node, Loop):
-            found += node.count * _macs(flow, node.body)
+            macs += node.count * _macs(flow, node.body)
         elif isinstance(node, Compute) and all(stop > start for start, stop in node.boxes[0]):
             op = flow.position[node.operator]
             call, share = flow.calls[op], Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result)))
@@ -238,5 +240,5 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
                 axis = folded_axis(call, index)
                 assert axis is not None, "what takes its input in parts folds an axis of it"
                 share *= Fraction(node.inputs[1] - node.inputs[0], call.shape(index)[axis])
-            found += flow.macs[op] * share
-    return found
+            macs += flow.macs[op] * share
+    return macs

@@ -1,6 +1,6 @@
 """Find out where a walk over rows only repeats itself, so that the rest of the run takes no walking.
 
-The state of a walk is how many rows each operator has made and each source has loaded. A period of turns that began in state A and moved it by d
+The state of a walk is how many rows each operator has made and each source has loaded. A period of iterations that began in state A and moved it by d
 comes again from A + d, A + 2d, ... as long as every need along the way is the same, moved: need[r + d_reader] = need[r] + d_source.
 """
 
@@ -25,7 +25,7 @@ class StateRead(NamedTuple):
 
 
 class StateSpan(NamedTuple):
-    """Rows between which an operator goes on as it does: its turns differ where it begins, and where it comes to an end."""
+    """Rows between which an operator goes on as it does: its iterations differ where it begins, and where it comes to an end."""
 
     reader: int
     first: int
@@ -41,7 +41,7 @@ class StateSink(NamedTuple):
 
 
 class Steady:
-    """Looks at the state of a walk after each turn."""
+    """Looks at the state of a walk after each iteration."""
 
     def __init__(
         self,
@@ -52,37 +52,37 @@ class Steady:
         band_rows: int,
         longest: int,
     ) -> None:
-        """`longest`: turns in a period that is worth finding."""
+        """`longest`: iterations in a period that is worth finding."""
         self.readings, self.reaches, self.sinks, self.band_rows, self.longest = readings, reaches, sinks, band_rows, longest
         self._begin(state)
 
     def _begin(self, state: Sequence[int]) -> None:
         self._state, self._wait, self._pause = tuple(state), 0, 1
-        self._moves: list[tuple[int, ...]] = []  # of the state, turn by turn
-        self._last: dict[tuple[int, ...], int] = {}  # the last turn that moved it so
+        self._moves: list[tuple[int, ...]] = []  # of the state, iteration by iteration
+        self._last: dict[tuple[int, ...], int] = {}  # the last iteration that moved it so
 
     def again(self, state: Sequence[int]) -> tuple[Again, tuple[int, ...]] | None:
-        """After a turn that led to this state: what of the next turns only repeats the last ones, if anything, and the state after these."""
+        """After an iteration that led to this state: which of the next only repeat the last ones, if any do, and the state after these."""
         move = tuple(map(sub, state, self._state))
         self._state = tuple(state)
-        turn, before = len(self._moves), self._last.get(move)
+        iteration, before = len(self._moves), self._last.get(move)
         self._moves.append(move)
-        self._last[move] = turn
-        if before is None or turn < self._wait:
+        self._last[move] = iteration
+        if before is None or iteration < self._wait:
             return None
-        period = turn - before
+        period = iteration - before
         if period > self.longest or self._moves[-period:] != self._moves[-2 * period : -period]:
             return None
         by = tuple(map(sum, zip(*self._moves[-period:], strict=True)))
-        times = self._turns(tuple(s - 2 * d for s, d in zip(state, by, strict=True)), by) - 2
-        if times < 1:  # a look costs more than a turn: ever fewer of them, as long as they find nothing
-            self._wait, self._pause = turn + self._pause, 2 * self._pause
+        times = self._iterations(tuple(s - 2 * d for s, d in zip(state, by, strict=True)), by) - 2
+        if times < 1:  # a look costs more than an iteration: ever fewer of them, as long as they find nothing
+            self._wait, self._pause = iteration + self._pause, 2 * self._pause
             return None
         after = tuple(s + times * d for s, d in zip(state, by, strict=True))
         self._begin(after)
         return Again(period, times), after
 
-    def _turns(self, state: tuple[int, ...], by: tuple[int, ...]) -> int:
+    def _iterations(self, state: tuple[int, ...], by: tuple[int, ...]) -> int:
         """How many times a period comes in all that began in this state and moved it so."""
         running = [sink for sink in self.sinks if state[sink.operator] < sink.height]
         if any(by[a.operator] * b.of != by[b.operator] * a.of for a, b in pairwise(running)):

@@ -35,10 +35,10 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
 from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
-LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
+LONGEST_PERIOD = 64  # iterations of the sinks that are looked at to find what repeats
 
 
-class Entry(NamedTuple):
+class AllocationRequest(NamedTuple):
     """A place whose address does not stand yet."""
 
     name: str
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DramSource:
     """Something in DRAM that a group reads: a map, or a view of it as the reader sees it where that makes a difference."""
 
     name: str
@@ -65,11 +65,11 @@ class Operand:
 
     op: int
     input: int
-    source: Source
+    source: DramSource
     reads: RowReads
 
 
-class Layout:
+class BufferLayout:
     """Sizes of things on one chip: places and transfers of boxes."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
@@ -86,7 +86,7 @@ class Layout:
         """What the place of an operator's partial results is called, where several operators have such places."""
         return self.place_name(f"sums of {self.flow.operators[op].name}")
 
-    def stack(self, entries: Sequence[Entry]) -> tuple[Place, ...]:
+    def stack(self, entries: Sequence[AllocationRequest]) -> tuple[Place, ...]:
         """Places one after the other, from address 0 of the buffer that each lies in."""
         places, ends = list[Place](), dict.fromkeys(self.hardware.stores, 0)
         for name, purpose, slots, slot_bytes in entries:
@@ -95,7 +95,7 @@ class Layout:
             ends[store] = places[-1].end
         return tuple(places)
 
-    def need(self, entries: Sequence[Entry]) -> int:
+    def need(self, entries: Sequence[AllocationRequest]) -> int:
         """F_beta of such places."""
         weights = sum(slots * slot_bytes for _, purpose, slots, slot_bytes in entries if purpose == "weight")
         return self.hardware.buffer_need(sum(slots * slot_bytes for _, _, slots, slot_bytes in entries) - weights, weights)
@@ -200,27 +200,27 @@ def with_rows(box: Box, rows: Span) -> Box:
     return box if axis is None else cut(box, axis, rows)
 
 
-class Group:
+class StreamedGroup:
     """What a group reads and makes, and the order of the line-buffer schedule."""
 
-    def __init__(self, layout: Layout, mask: int, rings: dict[int, int]) -> None:
+    def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int]) -> None:
         self.layout = layout
         self.flow = flow = layout.flow
         self.mask = mask
         self.members = tuple(bits(mask))
-        self.made = [m for i in self.members for m in flow.results[i]]
+        self.computed = [m for i in self.members for m in flow.results[i]]
         self.outside = {*flow.leaving(mask)}
         self.rings = rings
 
     def constants(self) -> dict[str, list[tuple[int, int]]]:
         """Constants held on chip, each with the (operator, input) pairs that read it."""
-        found: dict[str, list[tuple[int, int]]] = {}
+        readers: dict[str, list[tuple[int, int]]] = {}
         for i in self.members:
             held = {w.name for w in self.flow.weights[i] if not w.gathered}
             for index, name in enumerate(self.flow.calls[i].inputs):
                 if name in held and not is_parameter(self.flow.calls[i], index):
-                    found.setdefault(name, []).append((i, index))
-        return found
+                    readers.setdefault(name, []).append((i, index))
+        return readers
 
     def gathers(self, op: int) -> bool:
         """Whether the operator picks rows of a constant in DRAM."""
@@ -228,33 +228,33 @@ class Group:
 
     def operands(self, *, as_seen: bool) -> list[Operand]:
         """External map operands; `as_seen`: by the name and shape that the reader sees, else as the maps behind."""
-        flow, found = self.flow, []
-        made = set(self.made)
+        flow, operands = self.flow, []
+        inner = set(self.computed)
         readers = Counter(flow.calls[i].inputs[operand.input] for i in self.members for operand in flow.operands[i])
         for i in self.members:
             for operand in flow.operands[i]:
-                if operand.map in made:
+                if operand.map in inner:
                     continue
                 root = flow.maps[operand.map]
                 seen = flow.graph.tensors[flow.calls[i].inputs[operand.input]]
                 if not as_seen or seen.shape == root.shape:
-                    found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
+                    operands.append(Operand(i, operand.input, DramSource(root.name, operand.map, root, rows_kept=True), operand.reads))
                     continue
                 kept = keeps_rows(root.shape, seen.shape)
                 if not kept and self.layout.padded(root):
                     reads = all_rows(root.rows, flow.heights[i])
-                    found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True, entire=True), reads))
+                    operands.append(Operand(i, operand.input, DramSource(root.name, operand.map, root, rows_kept=True, entire=True), reads))
                     continue
                 if kept:
-                    found.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, rows_kept=True), operand.reads))
+                    operands.append(Operand(i, operand.input, DramSource(seen.name, operand.map, seen, rows_kept=True), operand.reads))
                     continue
                 part, index = flow.calls[i].part_of(operand.input)
                 reads, alone = row_of(part).reads(part, index), readers[seen.name] == 1
-                source = Source(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
-                found.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
-        return found
+                source = DramSource(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
+                operands.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
+        return operands
 
-    def ring(self, source: Source) -> int:
+    def ring(self, source: DramSource) -> int:
         """Rows of an external map held at once."""
         return self.rings[source.map] if source.rows_kept else source.ring
 
@@ -269,7 +269,7 @@ class Walk:
 
     def __init__(
         self,
-        group: Group,
+        group: StreamedGroup,
         operands: Sequence[Operand],
         boxes: dict[str, Box],
         frame: Box | None,
@@ -282,7 +282,7 @@ class Walk:
         flow = group.flow
         self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = group, flow, boxes, frame, places, band_rows
         self.lines = lines = lines or Lines.plain(flow)
-        rows = rows or {i: row_span(frame) if frame else (0, lines.turns[i]) for i in group.members}
+        rows = rows or {i: row_span(frame) if frame else (0, lines.iterations[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
         self.heights = {i: stop for i, (_, stop) in rows.items()}
         spans = {o.source.name: row_span(boxes[o.source.name]) for o in operands}
@@ -298,12 +298,12 @@ class Walk:
                 self.needs[i].append((-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads))
         self.steps: list[Step] = []
 
-    def turns(self) -> Iterator[list[Step] | Again]:
-        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads.
+    def iterations(self) -> Iterator[list[Step] | Again]:
+        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nothing reads.
 
         Turns that only repeat those before are not walked.
         """
-        done, heights, of = self.done, self.heights, self.lines.turns
+        done, heights, of = self.done, self.heights, self.lines.iterations
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
         steady = self._steady(sinks)
         while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
@@ -311,8 +311,8 @@ class Walk:
             self._produce(sink, rows)
             yield self.steps
             self.steps = []
-            if found := steady.again((*done.values(), *self.loaded.values())):
-                again, state = found
+            if repeated := steady.again((*done.values(), *self.loaded.values())):
+                again, state = repeated
                 rows = iter(state)
                 done.update(zip(done, rows, strict=False))
                 self.loaded.update(zip(self.loaded, rows, strict=True))
@@ -326,9 +326,9 @@ class Walk:
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
         reads = [(at[i], at[name or maker], name, reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
         readings = [StateRead(i, source, need if not name else within(need, self.ends[name])) for i, source, name, need in reads]
-        reaches = [StateSpan(at[i], 1, lines.turns[i] - 1) for i in self.group.members if lines.running >> i & 1]
+        reaches = [StateSpan(at[i], 1, lines.iterations[i] - 1) for i in self.group.members if lines.running >> i & 1]
         reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
-        bands = [StateSink(at[i], self.heights[i], lines.turns[i]) for i in sinks]
+        bands = [StateSink(at[i], self.heights[i], lines.iterations[i]) for i in sinks]
         return Steady((*self.done.values(), *self.loaded.values()), readings, reaches, bands, self.band_rows, LONGEST_PERIOD)
 
     def _produce(self, sink: int, rows: int) -> None:
@@ -368,7 +368,7 @@ class Walk:
         into: list[int] = []
         for m in flow.results[op]:
             tensor = flow.maps[m]
-            results.append(with_rows(self.made_of(m), (min(first, tensor.rows), min(stop, tensor.rows))))
+            results.append(with_rows(self.extent(m), (min(first, tensor.rows), min(stop, tensor.rows))))
             into.append(self.places[tensor.name] if first < tensor.rows else -1)
         if self.group.gathers(op):
             self.steps.append(layout.gather(op, results[0], into[0], first))
@@ -378,7 +378,7 @@ class Walk:
             if m in self.group.outside and place >= 0:
                 self.steps.append(layout.store(flow.maps[m].name, self.stored_of(m, box), place))
 
-    def made_of(self, m: int) -> Box:
+    def extent(self, m: int) -> Box:
         """What is made of a map; rows are cut out of it."""
         return self.frame or whole(self.flow.maps[m].shape)
 
@@ -389,7 +389,7 @@ class Walk:
     def _fold(self, op: int, rows: Span) -> None:
         """Take rows of the operand of a reduction that runs."""
         flow, layout = self.flow, self.group.layout
-        (m,), last = flow.results[op], rows[1] == self.lines.turns[op]
+        (m,), last = flow.results[op], rows[1] == self.lines.iterations[op]
         tensor, sums = flow.maps[m], self.places[layout.sums_name(op)]
         box = whole(tensor.shape)
         self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
@@ -398,25 +398,25 @@ class Walk:
 
 
 def line_buffer_schedule(
-    layout: Layout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
+    layout: BufferLayout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
     """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands.
 
     Raises Unwritten beyond the limit.
     """
-    group = Group(layout, mask, rings)
+    group = StreamedGroup(layout, mask, rings)
     flow = group.flow
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
     operands = group.operands(as_seen=False)
-    entries = [Entry(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
-    touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.made if rings[m])])
-    entries += [Entry(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
+    entries = [AllocationRequest(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
+    touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.computed if rings[m])])
+    entries += [AllocationRequest(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
     lines = lines or Lines.plain(flow)
     for i in bits(mask & lines.running):
-        entries.append(Entry(layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
+        entries.append(AllocationRequest(layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
     places = layout.stack(entries)
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    turns = [*(limit or Limit()).made(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).turns())]
-    return places, (*head, *fold(turns, LONGEST_PERIOD))
+    iterations = [*(limit or Limit()).allowed(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).iterations())]
+    return places, (*head, *fold(iterations, LONGEST_PERIOD))

@@ -32,13 +32,13 @@ def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> li
 
     Hence it is at least that of a stretch within, and nothing if the stretch is within one that costs nothing: the farthest are worked out first.
     """
-    found = [Stretches(0, {})] * len(flow)
+    by_first = [Stretches(0, {})] * len(flow)
     for i in reversed(range(len(flow))):
         near = (((1 << FAR) - 1) << i | flow.succs[i]) & flow.descendants[i]
         never, known = 0, dict[int, int]()
         for s in bits(flow.succs[i]):
-            never |= found[s].never
-            known |= {last: max(more, known.get(last, 0)) for last, more in found[s].extra.items() if last != s and near >> last & 1}
+            never |= by_first[s].never
+            known |= {last: max(more, known.get(last, 0)) for last, more in by_first[s].extra.items() if last != s and near >> last & 1}
         left, tries, last = near & ~never, TRIES, -1
         if not flow.weights[i]:  # it adds little to what is known
             left &= ~sum(1 << k for k in known)
@@ -56,8 +56,8 @@ def stretches(flow: Dataflow, extra_bytes: Callable[[int, int, int], int]) -> li
             last = -1
         if 0 < (alone := extra_bytes(i, i, 1 << i)) < NEVER:
             known[i] = alone
-        found[i] = Stretches(never & near, {last: more for last, more in known.items() if not never >> last & 1})
-    return found
+        by_first[i] = Stretches(never & near, {last: more for last, more in known.items() if not never >> last & 1})
+    return by_first
 
 
 def between(flow: Dataflow, first: int, last: int) -> int:

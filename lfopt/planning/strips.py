@@ -5,7 +5,7 @@ depth-first order on the columns that the strip needs of every map. What two str
 
 Let lo(b) be the first column of a map that results need from cut b on, hi(b) one past the last that they need up to there: a strip from cut b to
 cut c takes columns lo(b) up to hi(c). Neither depends on where else the results are cut, so both are found once per group, for all cuts at once;
-every number of strips is then a matter of looking up. Columns that nobody needs between two strips belong to the later one, so that strips cover
+every number of strips is then a matter of looking up. Columns that nothing needs between two strips belong to the later one, so that strips cover
 every map.
 
 In the words of DeFiNES (Mei et al., arXiv 2212.05344), rows are "fully cached" and columns "fully recomputed".
@@ -24,18 +24,17 @@ import numpy as np
 from lfopt.ir import NEVER, Box, Loop, Node, Place, Span, cut, fold, round_up, whole
 from lfopt.ops import OPAQUE, RowReads, bits
 from lfopt.ops.columns import column_count, column_reads
+from lfopt.planning.banding import Ints
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import LONGEST_PERIOD, Entry, Group, Layout, Walk
+from lfopt.planning.streaming import LONGEST_PERIOD, AllocationRequest, BufferLayout, StreamedGroup, Walk
 
 MOST_STRIPS = 64
 KEPT = 1 << 14  # groups whose strips are remembered
 ROUNDING = 1e-9  # of multiply-accumulates, which are counted in floating point
 
-Ints = np.ndarray  # int64
 
-
-class Taps(NamedTuple):
+class ColumnLookup(NamedTuple):
     """Columns of an operand, looked up for many cuts at once."""
 
     map: int
@@ -44,7 +43,7 @@ class Taps(NamedTuple):
     holes: bool  # whether some columns of the results need nothing of it
 
 
-class Choice(NamedTuple):
+class StripPartition(NamedTuple):
     """One way to cut a group into strips."""
 
     columns: int  # of each strip of the narrowest result
@@ -69,26 +68,26 @@ class Cuts:
         return [(int(self.low[m][b]), int(self.high[m][c])) for b, c in pairwise(at)]
 
 
-class Strips:
+class StripGroups:
     """Groups of one dataflow in strips, on one chip with whatever buffer. `recompute`: multiply-accumulates over those of a group's operators."""
 
     def __init__(self, groups: Groups, recompute: float) -> None:
         self.groups, self.recompute = groups, recompute
-        self._choices: dict[int, tuple[Choice, ...]] = {}
+        self._choices: dict[int, tuple[StripPartition, ...]] = {}
 
     @cached_property
-    def taps(self) -> list[tuple[Taps, ...] | None]:
+    def taps(self) -> list[tuple[ColumnLookup, ...] | None]:
         """Per operator: columns that it reads of each of its maps; None where it cannot run in strips."""
         return [self._taps(op) for op in range(len(self.groups.dataflow))]
 
     @cached_property
     def able(self) -> int:
         """Mask of the operators that can run in strips."""
-        return sum(1 << op for op, found in enumerate(self.taps) if found is not None)
+        return sum(1 << op for op, taps in enumerate(self.taps) if taps is not None)
 
-    def _taps(self, op: int) -> tuple[Taps, ...] | None:
+    def _taps(self, op: int) -> tuple[ColumnLookup, ...] | None:
         flow = self.groups.dataflow
-        call, found = flow.calls[op], list[Taps]()
+        call, per_operand = flow.calls[op], list[ColumnLookup]()
         if flow.specs[op] is OPAQUE or flow.running >> op & 1 or any(w.gathered for w in flow.weights[op]):
             return None
         if not all(flow.maps[m].elements for m in (*flow.results[op], *(o.map for o in flow.operands[op]))):
@@ -98,13 +97,13 @@ class Strips:
             reads = column_reads(call, operand.input) if seen == root or column_count(root) == 1 else None
             if reads is None or reads.rows_in != column_count(root):
                 return None
-            found.append(_lookup(operand.map, reads))
-        return tuple(found) if found else None
+            per_operand.append(_lookup(operand.map, reads))
+        return tuple(per_operand) if per_operand else None
 
     # -- cuts --------------------------------------------------------------------------------------------------------------------------------
 
     def cuts(self, mask: int) -> Cuts | None:
-        """Where the strips of the group's maps begin and end; None where its results have just one column, or nobody asks for an operator's."""
+        """Where the strips of the group's maps begin and end; None where its results have just one column, or nothing reads an operator's."""
         flow = self.groups.dataflow
         leaving = flow.leaving(mask)
         columns = {m: column_count(flow.maps[m].shape) for m in leaving}
@@ -115,11 +114,11 @@ class Strips:
         ends = {m: (2 * at * n + count) // (2 * count) for m, n in columns.items()}  # in proportion, to the nearest
         low, high, sparse = dict(ends), dict(ends), list[tuple[Ints, Ints]]()
         for op in reversed([*bits(mask)]):
-            made = [m for m in flow.results[op] if m in low]
-            if not made:
+            asked = [m for m in flow.results[op] if m in low]
+            if not asked:
                 return None
-            first, stop = np.minimum.reduce([low[m] for m in made]), np.maximum.reduce([high[m] for m in made])
-            first, stop = _covering(first, stop, column_count(flow.maps[made[0]].shape))
+            first, stop = np.minimum.reduce([low[m] for m in asked]), np.maximum.reduce([high[m] for m in asked])
+            first, stop = _covering(first, stop, column_count(flow.maps[asked[0]].shape))
             low.update(dict.fromkeys(flow.results[op], first))
             high.update(dict.fromkeys(flow.results[op], stop))
             for taps in self.taps[op] or ():
@@ -142,8 +141,8 @@ class Strips:
             if any(m in needed and not self._stays(m, rings[m]) for m in flow.results[op]):
                 operators.add(op)
                 needed |= {o.map for o in flow.operands[op]}
-        made = {m for op in bits(mask) for m in flow.results[op]}
-        return operators, {m for m in needed - made if not self._stays(m, rings[m])}
+        written = {m for op in bits(mask) for m in flow.results[op]}
+        return operators, {m for m in needed - written if not self._stays(m, rings[m])}
 
     def _stays(self, m: int, rows: int) -> bool:
         tensor = self.groups.dataflow.maps[m]
@@ -151,37 +150,37 @@ class Strips:
 
     # -- choices -----------------------------------------------------------------------------------------------------------------------------
 
-    def choices(self, mask: int) -> tuple[Choice, ...]:
+    def choices(self, mask: int) -> tuple[StripPartition, ...]:
         """All ways to cut the group into strips, those with the fewest bytes first; of equals, with the fewest strips."""
         if mask not in self._choices:
             if len(self._choices) >= KEPT:
                 self._choices.clear()
             cuts = self.cuts(mask) if not mask & ~self.able else None
-            found = self._priced(mask, cuts) if cuts else ()
-            self._choices[mask] = tuple(sorted(found, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)))
+            priced = self._priced(mask, cuts) if cuts else ()
+            self._choices[mask] = tuple(sorted(priced, key=lambda choice: (choice.read + choice.written, choice.strips, choice.buffer_bytes)))
         return self._choices[mask]
 
-    def cheapest(self, mask: int, beta: int) -> Choice | None:
+    def cheapest(self, mask: int, beta: int) -> StripPartition | None:
         """The one that moves the fewest bytes and fits; None if none does."""
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < beta), None)
 
-    def least(self, mask: int) -> Choice | None:
+    def least(self, mask: int) -> StripPartition | None:
         """The one that takes the least buffer."""
         return min(self.choices(mask), key=lambda choice: choice.buffer_bytes, default=None)
 
-    def _priced(self, mask: int, cuts: Cuts) -> list[Choice]:
+    def _priced(self, mask: int, cuts: Cuts) -> list[StripPartition]:
         flow, groups, hardware = self.groups.dataflow, self.groups, self.groups.hardware
         rings = groups.line_buffers.ring_rows(mask)
         widths = _widths(cuts.count, min(n for m in cuts.low if (n := column_count(flow.maps[m].shape)) > 1))
         at = [strip_cuts(cuts.count, n) for n in widths]
-        starts, stops = (np.concatenate([found[k : len(found) - 1 + k] for found in at]) for k in (0, 1))
-        begins = np.cumsum([0, *(len(found) - 1 for found in at[:-1])])  # of each choice, among all strips
+        starts, stops = (np.concatenate([bounds[k : len(bounds) - 1 + k] for bounds in at]) for k in (0, 1))
+        begins = np.cumsum([0, *(len(bounds) - 1 for bounds in at[:-1])])  # of each choice, among all strips
         weights = hardware.buffer_need(0, groups.weight_bytes(mask)[1])
         if weights == NEVER:
             return []
         held = np.full(len(at), weights)
         valid, read, written, macs = np.ones(len(at), bool), np.zeros(len(at), np.int64), np.zeros(len(at), np.int64), np.zeros(len(at))
-        made = {m for i in bits(mask) for m in flow.results[i]}
+        inner = {m for i in bits(mask) for m in flow.results[i]}
         operators, inputs = self.again(mask, rings)
         for m, rows in ((m, rows) for m, rows in rings.items() if rows):
             tensor, columns = flow.maps[m], column_count(flow.maps[m].shape)
@@ -190,7 +189,7 @@ class Strips:
                 valid &= np.minimum.reduceat(cuts.high[m][stops] - cuts.high[m][starts], begins) > 0
             held += np.maximum.reduceat(extents, begins) * (rows * groups.row_bytes[m] // columns)
             size = tensor.elements // (tensor.rows * columns) * hardware.element_bytes  # of a column of a row
-            if m not in made:
+            if m not in inner:
                 moved = np.add.reduceat(_padded(extents * size, hardware.dram_row_align), begins) * tensor.rows
                 read += moved if m in inputs else groups.map_bytes[m]
             elif m in cuts.leaving:
@@ -205,69 +204,73 @@ class Strips:
             macs += flow.macs[i] * times
         valid &= macs <= groups.most_macs(mask, self.recompute) * (1 + ROUNDING)
         figures = zip(widths, at, held.tolist(), read.tolist(), written.tolist(), valid, strict=True)
-        return [Choice(n, len(found) - 1, *sizes) for n, found, *sizes, fits in figures if fits]
+        return [StripPartition(n, len(bounds) - 1, *sizes) for n, bounds, *sizes, fits in figures if fits]
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def places(self, mask: int, choice: Choice) -> list[Entry]:
+    def places(self, mask: int, choice: StripPartition) -> list[AllocationRequest]:
         """What the group takes on chip."""
         flow, groups = self.groups.dataflow, self.groups
         cuts = self._required(mask)
         at = strip_cuts(cuts.count, choice.columns)
-        layout = Layout(flow, groups.hardware)
+        layout = BufferLayout(flow, groups.hardware)
         rings = groups.line_buffers.ring_rows(mask)
-        group = Group(layout, mask, rings)
-        found = [Entry(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()]
-        touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.made if rings[m])])
+        group = StreamedGroup(layout, mask, rings)
+        entries = [
+            AllocationRequest(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()
+        ]
+        touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.computed if rings[m])])
         for m in touched:
             widest = max(stop - first for first, stop in cuts.spans(m, at))
-            found.append(Entry(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
-        return found
+            entries.append(AllocationRequest(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
+        return entries
 
     def _required(self, mask: int) -> Cuts:
         cuts = self.cuts(mask)
         assert cuts is not None, "mode strips means that results have columns"
         return cuts
 
-    def schedule(self, mask: int, choice: Choice, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, mask: int, choice: StripPartition, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps. Raises Unwritten beyond the limit."""
         flow, groups = self.groups.dataflow, self.groups
-        layout, rings = Layout(flow, groups.hardware), groups.line_buffers.ring_rows(mask)
-        group, cuts = Group(layout, mask, rings), self._required(mask)
+        layout, rings = BufferLayout(flow, groups.hardware), groups.line_buffers.ring_rows(mask)
+        group, cuts = StreamedGroup(layout, mask, rings), self._required(mask)
         operands = group.operands(as_seen=False)
         places = layout.stack(self.places(mask, choice))
         at = {place.name: k for k, place in enumerate(places)}
         parts = _parts(group, cuts, strip_cuts(cuts.count, choice.columns))
         operators, inputs = self.again(mask, rings)
         staying = frozenset(o.source.name for o in operands if o.source.map not in inputs)
-        rows = {i: (0 if i in operators else groups.lines.turns[i], groups.lines.turns[i]) for i in group.members}  # from the second strip on
+        rows = {
+            i: (0 if i in operators else groups.lines.iterations[i], groups.lines.iterations[i]) for i in group.members
+        }  # from the second strip on
 
         def steps(k: int) -> tuple[Node, ...]:
-            made, stored = parts[k]
-            boxes = {o.source.name: made[o.source.map] for o in operands}
-            walk = _Walk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
-            walk.made, walk.stored = made, stored
-            return fold([*limit.made(walk.turns())], LONGEST_PERIOD)
+            computed, stored = parts[k]
+            boxes = {o.source.name: computed[o.source.map] for o in operands}
+            walk = _StripWalk(group, operands, boxes, None, at, staying if k else frozenset(), rows=rows if k else None, lines=groups.lines)
+            walk.parts, walk.stored = computed, stored
+            return fold([*limit.allowed(walk.iterations())], LONGEST_PERIOD)
 
         nodes: list[Node] = [layout.load_constant(name, whole(flow.graph.tensors[name].shape), at[name]) for name in group.constants()]
-        for first, count in _alike([_extents(*found) for found in parts], [_starts(*found) for found in parts]):
-            turn = steps(first)
-            if count > 1:  # two turns say how far all others are apart
-                turn = fold([turn, steps(first + 1)])
-                turn = _repeated(turn, count) if count > 2 else turn
-            nodes += turn
+        for first, count in _alike([_extents(*part) for part in parts], [_starts(*part) for part in parts]):
+            iteration = steps(first)
+            if count > 1:  # two iterations say how far all others are apart
+                iteration = fold([iteration, steps(first + 1)])
+                iteration = _repeated(iteration, count) if count > 2 else iteration
+            nodes += iteration
         return places, tuple(nodes)
 
 
-class _Walk(Walk):
+class _StripWalk(Walk):
     """The walk over one strip."""
 
-    made: dict[int, Box]  # per map: what the strip has of it
+    parts: dict[int, Box]  # per map: what the strip has of it
     stored: dict[int, Box]  # per map that leaves the group: what the strip stores of it
 
-    def made_of(self, m: int) -> Box:
+    def extent(self, m: int) -> Box:
         """What the strip makes of a map."""
-        return self.made[m]
+        return self.parts[m]
 
     def stored_of(self, m: int, box: Box) -> Box:
         """Its own columns, without those that it makes for others."""
@@ -285,15 +288,15 @@ def strip_cuts(count: int, columns: int) -> list[int]:
 
 def _widths(count: int, narrowest: int) -> list[int]:
     """Columns of strips worth trying, widest first: from two strips on; where maps are narrower than the results, also multiples of that ratio."""
-    found = {-(-count // n) for n in range(2, min(MOST_STRIPS, count) + 1)}
+    widths = {-(-count // n) for n in range(2, min(MOST_STRIPS, count) + 1)}
     grain = count // narrowest
     if grain > 1:
-        found |= {round_up(n, grain) for n in found}
-    return sorted((n for n in found if n < count), reverse=True)
+        widths |= {round_up(n, grain) for n in widths}
+    return sorted((n for n in widths if n < count), reverse=True)
 
 
-def _lookup(m: int, reads: RowReads) -> Taps:
-    return Taps(m, np.array(reads.keep, np.int64), np.array((0, *reads.need), np.int64), -1 in reads.last)
+def _lookup(m: int, reads: RowReads) -> ColumnLookup:
+    return ColumnLookup(m, np.array(reads.keep, np.int64), np.array((0, *reads.need), np.int64), -1 in reads.last)
 
 
 def _covering(low: Ints, high: Ints, columns: int) -> tuple[Ints, Ints]:
@@ -312,7 +315,7 @@ def _padded(sizes: Ints, align: int) -> Ints:
 _Parts = tuple[dict[int, Box], dict[int, Box]]  # per map: what a strip has of it, what it stores
 
 
-def _parts(group: Group, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
+def _parts(group: StreamedGroup, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
     """Per strip."""
     maps = [tensor.shape for tensor in group.flow.maps]
 
@@ -320,34 +323,34 @@ def _parts(group: Group, cuts: Cuts, at: Sequence[int]) -> list[_Parts]:
         return cut(whole(maps[m]), -1, span) if column_count(maps[m]) > 1 else whole(maps[m])
 
     spans = {m: cuts.spans(m, at) for m in cuts.low}
-    made = [{m: part(m, found[k]) for m, found in spans.items()} for k in range(len(at) - 1)]
+    computed = [{m: part(m, columns[k]) for m, columns in spans.items()} for k in range(len(at) - 1)]
     stored = [{m: part(m, (int(ends[b]), int(ends[c]))) for m, ends in cuts.leaving.items()} for b, c in pairwise(at)]
-    return [*zip(made, stored, strict=True)]
+    return [*zip(computed, stored, strict=True)]
 
 
-def _extents(made: dict[int, Box], stored: dict[int, Box]) -> tuple[int, ...]:
-    return tuple(box[-1][1] - box[-1][0] for boxes in (made, stored) for box in boxes.values() if box)
+def _extents(computed: dict[int, Box], stored: dict[int, Box]) -> tuple[int, ...]:
+    return tuple(box[-1][1] - box[-1][0] for boxes in (computed, stored) for box in boxes.values() if box)
 
 
-def _starts(made: dict[int, Box], stored: dict[int, Box]) -> Ints:
-    return np.array([box[-1][0] for boxes in (made, stored) for box in boxes.values() if box])
+def _starts(computed: dict[int, Box], stored: dict[int, Box]) -> Ints:
+    return np.array([box[-1][0] for boxes in (computed, stored) for box in boxes.values() if box])
 
 
 def _alike(extents: Sequence[tuple[int, ...]], starts: Sequence[Ints]) -> list[tuple[int, int]]:
     """(first, how many) of runs of strips that differ only in where they are, by the same from one to the next. The first strip loads what stays."""
-    found: list[tuple[int, int]] = []
+    repeats: list[tuple[int, int]] = []
     k = 0
     while k < len(extents):
         stop = k + 1
         while k and stop < len(extents) and extents[stop] == extents[k] and not (starts[stop] - starts[stop - 1] - starts[k + 1] + starts[k]).any():
             stop += 1
-        found.append((k, stop - k))
+        repeats.append((k, stop - k))
         k = stop
-    return found
+    return repeats
 
 
 def _repeated(nodes: tuple[Node, ...], count: int) -> tuple[Node, ...]:
-    """A loop of two turns as one of so many."""
+    """A loop of two iterations as one of so many."""
     (loop,) = nodes
     assert isinstance(loop, Loop), "strips that are alike make a loop"
     return (replace(loop, count=count),)

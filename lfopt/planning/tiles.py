@@ -24,13 +24,13 @@ from math import ceil
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
-from lfopt.planning.contraction_bands import Bands
-from lfopt.planning.contractions import UNREACHED, Grid, Slices, powers
+from lfopt.planning.contraction_bands import ContractionBands
+from lfopt.planning.contractions import UNREACHED, ContractionSlices, TileExtents, powers
 from lfopt.planning.folds import Folds
 from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Layout
-from lfopt.planning.work import CHANNELS, Work
+from lfopt.planning.streaming import BufferLayout
+from lfopt.planning.tiling_region import CHANNELS, TilingRegion
 
 MOST_STRIPS = 1 << 20
 
@@ -42,13 +42,13 @@ class Tile:
     kind: str  # frames | bands | slices | folds | none: nothing that is known fits
     dram: DramBytes
     buffer_bytes: int
-    turns: int = 0  # times that the head runs on a frame, a block, a slice or a band
+    iterations: int = 0  # times that the anchor runs on a frame, a block, a slice or a band
     weight_passes: int = 1  # times that operand 1 is loaded
     blocks: tuple[tuple[int, int], ...] = ()  # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
     rows: int = 0  # output rows in a band, tile or block
     inputs: int = 0  # input channels in a slice, input rows in a band that is folded
     finish: int = 0  # rows of a tile that the last slice finishes at a time
-    width: int | None = None  # see `Work`
+    width: int | None = None  # see `TilingRegion`
 
 
 class Tiles:
@@ -56,183 +56,188 @@ class Tiles:
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rings: Callable[[int], dict[int, int]]) -> None:
         self.flow, self.rings = flow, rings
-        self.layout = Layout(flow, hardware)
+        self.layout = BufferLayout(flow, hardware)
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
 
     def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
         """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of beta bytes (strictly).
 
-        `width`: see `Work`. Blocks as narrow as the chip can have move the fewest bytes; wider ones may fill a MAC array better, or need fewer turns.
+        `width`: see `TilingRegion`. Blocks as narrow as the chip can have move the fewest bytes; wider ones may fill a MAC array better,
+        or need fewer iterations.
         """
         if mask not in self._keys:
             self._keys[mask] = signature(self.flow, mask)
         key = self._keys[mask], width
-        on, found = self._known.get(key, (0, None))
+        on, tile = self._known.get(key, (0, None))
         # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
-        if found is None or not (on == beta or (on > beta and found.buffer_bytes < beta and found.kind != "none")):
-            found = replace(self._best(self.work(mask, width), beta), width=width)
-            self._known[key] = beta, found
-        return found
+        if tile is None or not (on == beta or (on > beta and tile.buffer_bytes < beta and tile.kind != "none")):
+            tile = replace(self._best(self.region(mask, width), beta), width=width)
+            self._known[key] = beta, tile
+        return tile
 
-    def work(self, mask: int, width: int | None = None) -> Work:
+    def region(self, mask: int, width: int | None = None) -> TilingRegion:
         """What a tiling of the group goes by."""
-        return Work(self.layout, mask, self.rings(mask), width)
+        return TilingRegion(self.layout, mask, self.rings(mask), width)
 
     @staticmethod
-    def _best(work: Work, beta: int) -> Tile:
+    def _best(region: TilingRegion, beta: int) -> Tile:
         best: Tile | None = None
-        for choices in _kinds(work):
-            for found in choices(work, beta, best):
-                best = found if best is None or _order(found) < _order(best) else best
-                if best.dram.total <= work.once.total:
+        for choices in _kinds(region):
+            for tile in choices(region, beta, best):
+                best = tile if best is None or _order(tile) < _order(best) else best
+                if best.dram.total <= region.once.total:
                     return best
         if best is not None:
             return best
-        narrow = work.width == work.layout.hardware.channel_align  # else what nothing fits is of no interest
-        return _nothing(work, beta) if narrow else Tile("none", work.once, beta - 1)
+        narrow = region.width == region.layout.hardware.channel_align  # else what nothing fits is of no interest
+        return _nothing(region, beta) if narrow else Tile("none", region.once, beta - 1)
 
 
 def _order(tile: Tile) -> tuple[int, int]:
-    """Fewest bytes; of equals, fewest turns."""
-    return tile.dram.total, tile.turns
+    """Fewest bytes; of equals, fewest iterations."""
+    return tile.dram.total, tile.iterations
 
 
 # -- choices ---------------------------------------------------------------------------------------------------------------------------------
 
 
-Choices = Callable[[Work, int, Tile | None], Iterator[Tile]]  # (work, buffer bytes, best so far) -> tilings that may be better
+Choices = Callable[[TilingRegion, int, Tile | None], Iterator[Tile]]  # (work, buffer bytes, best so far) -> tilings that may be better
 
 
-def _kinds(work: Work) -> Sequence[Choices]:
-    if not work.uniform:
+def _kinds(region: TilingRegion) -> Sequence[Choices]:
+    if not region.uniform:
         return ()
-    if not work.contracts:
+    if not region.contracts:
         return (_split, _folds, _split_twice)
     return (partial(_on_strips, least=1, most=1), _slices, partial(_on_strips, least=2, most=MOST_STRIPS))
 
 
-def _axes(work: Work) -> list[int]:
-    rank = len(work.shape)
+def _axes(region: TilingRegion) -> list[int]:
+    rank = len(region.shape)
     channels = [1] if rank > 2 else []
     order = dict.fromkeys([*channels, *reversed(range(rank))])
-    return [axis for axis in order if axis != row_axis(work.shape) and work.shape[axis] > work.grain(axis)]
+    return [axis for axis in order if axis != row_axis(region.shape) and region.shape[axis] > region.grain(axis)]
 
 
-def _split(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _split(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Frames of an operator that is no contraction, along one axis."""
-    for axis in _axes(work):
-        yield from _evenly(work, beta, (), axis, best)
+    for axis in _axes(region):
+        yield from _evenly(region, beta, (), axis, best)
 
 
-def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _split_twice(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """The same along two axes, where one is not enough or moves more. To cut a frame once more never moves less."""
-    axes = _axes(work)
+    axes = _axes(region)
     for outer in axes:
-        if best is not None and work.cost(work.frames(((outer, work.grain(outer)),)))[0].total >= best.dram.total:
+        if best is not None and region.cost(region.frames(((outer, region.grain(outer)),)))[0].total >= best.dram.total:
             continue
         for inner in axes:
-            for found in _evenly(work, beta, ((outer, work.grain(outer)),), inner, best) if inner != outer else ():
-                best = found if best is None or _order(found) < _order(best) else best
-                yield found
+            for tile in _evenly(region, beta, ((outer, region.grain(outer)),), inner, best) if inner != outer else ():
+                best = tile if best is None or _order(tile) < _order(best) else best
+                yield tile
 
 
-def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
+def _evenly(region: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
     """Blocks of every size that fit. What an operator reads for a block may be read for others too, so the largest is not always the best."""
-    for size in work.sizes(axis):
-        if others and best is not None and work.cost(work.frames(((axis, size),)))[0].total >= best.dram.total:
+    for size in region.sizes(axis):
+        if others and best is not None and region.cost(region.frames(((axis, size),)))[0].total >= best.dram.total:
             continue
         blocks = (*others, (axis, size))
-        frames = work.frames(blocks)
-        if work.buffer_bytes([*frames[:3], *frames[-2:]]) >= beta:
+        frames = region.frames(blocks)
+        if region.buffer_bytes([*frames[:3], *frames[-2:]]) >= beta:
             continue
-        dram, buffer_bytes = work.cost(frames)
+        dram, buffer_bytes = region.cost(frames)
         if buffer_bytes < beta:
-            found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks)
-            yield found
-            if dram.total <= work.once.total:
+            tile = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks)
+            yield tile
+            if dram.total <= region.once.total:
                 return
-            best = found if best is None or _order(found) < _order(best) else best
+            best = tile if best is None or _order(tile) < _order(best) else best
 
 
-def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _folds(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Bands of the rows that are folded, as high as fit. What moves does not depend on their height."""
-    if not work.folds:
+    if not region.folds:
         return
-    folds = Folds(work)
-    for cuts in _ever_finer(work):
+    folds = Folds(region)
+    for cuts in _ever_finer(region):
         if best is not None and folds.dram(cuts[0][:-1]).total >= best.dram.total:
             continue
         for blocks in cuts[bisect_left(range(len(cuts)), x=True, key=lambda k: folds.highest(cuts[k], beta) > 0) :]:
             inputs = folds.highest(blocks, beta)
-            found = Tile("folds", folds.dram(blocks), folds.need(blocks, inputs), folds.turns(blocks, inputs), 1, blocks, folds.rows(blocks), inputs)
-            yield found
-            best = found if best is None or _order(found) < _order(best) else best
+            tile = Tile(
+                "folds", folds.dram(blocks), folds.need(blocks, inputs), folds.iterations(blocks, inputs), 1, blocks, folds.rows(blocks), inputs
+            )
+            yield tile
+            best = tile if best is None or _order(tile) < _order(best) else best
 
 
-def _ever_finer(work: Work) -> Iterator[list[tuple[tuple[int, int], ...]]]:
+def _ever_finer(region: TilingRegion) -> Iterator[list[tuple[tuple[int, int], ...]]]:
     """Blocks of a reduction's result: all of it; cut along one axis, from large to small; cut so along one more, finely along the others."""
     yield [()]
-    axes = [axis for axis, _ in _finest(work)]
+    axes = [axis for axis, _ in _finest(region)]
     for count in range(len(axes)):
         for before in combinations(axes, count):
-            finest = tuple((axis, work.grain(axis)) for axis in before)
+            finest = tuple((axis, region.grain(axis)) for axis in before)
             for axis in (axis for axis in axes if axis not in before):
-                yield [(*finest, (axis, size)) for size in work.sizes(axis)[1:]]
+                yield [(*finest, (axis, size)) for size in region.sizes(axis)[1:]]
 
 
-def _finest(work: Work) -> tuple[tuple[int, int], ...]:
+def _finest(region: TilingRegion) -> tuple[tuple[int, int], ...]:
     """A reduction's result cut as finely as can be."""
-    axes = _axes(work)
+    axes = _axes(region)
     return tuple(
-        (axis, work.grain(axis)) for axis in (*axes, *(a for a, extent in enumerate(work.shape) if extent > work.grain(a) and a not in axes))
+        (axis, region.grain(axis)) for axis in (*axes, *(a for a, extent in enumerate(region.shape) if extent > region.grain(a) and a not in axes))
     )
 
 
-def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
+def _on_strips(region: TilingRegion, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
     """A contraction in blocks of output channels or in bands of rows, on column strips."""
-    width = work.columns.rows_out if work.columns else 1
+    width = region.columns.rows_out if region.columns else 1
     for strips in (count for count in powers(width) if least <= count <= most):
         extent = ceil(width / strips)
-        if best is not None and work.once.total + work.halo_bytes(extent) >= best.dram.total:
+        if best is not None and region.once.total + region.halo_bytes(extent) >= best.dram.total:
             continue  # narrower strips may yet share less: those of a ConvTranspose, or of a stride, that begin where its windows do
-        columns = () if strips == 1 else ((len(work.shape) - 1, extent),)
-        for found in (*_largest(work, beta, columns, CHANNELS, work.channel_sizes(), best), *_bands(work, beta, columns, best)):
-            best = found if best is None or _order(found) < _order(best) else best
-            yield found
+        columns = () if strips == 1 else ((len(region.shape) - 1, extent),)
+        for tile in (*_largest(region, beta, columns, CHANNELS, region.channel_sizes(), best), *_bands(region, beta, columns, best)):
+            best = tile if best is None or _order(tile) < _order(best) else best
+            yield tile
 
 
-def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None) -> Iterator[Tile]:
+def _largest(
+    region: TilingRegion, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None
+) -> Iterator[Tile]:
     """The largest blocks that fit; where rows or blocks of constants are padded, whichever of them moves least."""
 
     def blocks(size: int) -> tuple[tuple[int, int], ...]:
         return ((axis, size), *others) if axis == CHANNELS else (*others, (axis, size))
 
     def need(size: int) -> int:
-        frames = work.frames(blocks(size))
-        return work.buffer_bytes([*frames[:3], *frames[-2:]])
+        frames = region.frames(blocks(size))
+        return region.buffer_bytes([*frames[:3], *frames[-2:]])
 
     for size in sizes[bisect_left(range(len(sizes)), x=True, key=lambda k: need(sizes[k]) < beta) :]:
-        if best is not None and axis == CHANNELS and work.least_bytes(size, others) >= best.dram.total:
+        if best is not None and axis == CHANNELS and region.least_bytes(size, others) >= best.dram.total:
             return
-        frames = work.frames(blocks(size))
-        dram, buffer_bytes = work.cost(frames)
+        frames = region.frames(blocks(size))
+        dram, buffer_bytes = region.cost(frames)
         if buffer_bytes < beta:
-            found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
-            yield found
-            best = found if best is None or _order(found) < _order(best) else best
-            plain = work.layout.hardware.dram_row_align == 1 and not work.layout.hardware.pads_constants
-            if plain or dram.total <= work.once.total or work.unpadded(frames) >= best.dram.total:
+            tile = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
+            yield tile
+            best = tile if best is None or _order(tile) < _order(best) else best
+            plain = region.layout.hardware.dram_row_align == 1 and not region.layout.hardware.pads_constants
+            if plain or dram.total <= region.once.total or region.unpadded(frames) >= best.dram.total:
                 return
 
 
-def _bands(work: Work, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None) -> Iterator[Tile]:
+def _bands(region: TilingRegion, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None) -> Iterator[Tile]:
     """The highest bands that fit, evened out."""
-    if not work.rows_apart:
+    if not region.rows_apart:
         return
-    bands = Bands(work, columns)
+    bands = ContractionBands(region, columns)
     height = bands.height
-    if best is not None and work.once.total + (bands.passes(height) - 1) * bands.weight_bytes >= best.dram.total:
+    if best is not None and region.once.total + (bands.passes(height) - 1) * bands.weight_bytes >= best.dram.total:
         return
     first = bisect_left(range(height), x=True, key=lambda k: bands.need(height - k) < beta)
     if first == height:
@@ -244,11 +249,11 @@ def _bands(work: Work, beta: int, columns: tuple[tuple[int, int], ...], best: Ti
     yield Tile("bands", bands.dram(rows), bands.need(rows), passes * len(bands.blocks), passes, columns, rows)
 
 
-def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+def _slices(region: TilingRegion, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Tiles whose partial sums stay on chip: of every shape that may move less, the highest that fit."""
-    if not work.rows_apart:
+    if not region.rows_apart:
         return
-    slices, once = Slices(work), work.once
+    slices, once = ContractionSlices(region), region.once
     for shape in slices.shapes():
         spare = UNREACHED if best is None else best.dram.total - once.total
         if slices.least_again(shape, beta, spare) >= spare:
@@ -262,21 +267,21 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
             grid = at(heights[fitting - 1])
             if best is not None and once.total + (slices.passes(grid) - 1) * slices.weight_bytes >= best.dram.total:
                 continue
-            found = _slice_tile(slices, grid)
-            if best is None or _order(found) < _order(best):
-                best = _widened(slices, grid, found, beta)
+            tile = _slice_tile(slices, grid)
+            if best is None or _order(tile) < _order(best):
+                best = _widened(slices, grid, tile, beta)
                 yield best
 
 
-def _slice_tile(slices: Slices, grid: Grid) -> Tile:
+def _slice_tile(slices: ContractionSlices, grid: TileExtents) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
-    turns, passes = slices.turns(grid), slices.passes(grid)
-    return Tile("slices", slices.dram(grid), slices.need(grid), turns, passes, blocks, grid.rows, grid.inputs, grid.finish)
+    iterations, passes = slices.iterations(grid), slices.passes(grid)
+    return Tile("slices", slices.dram(grid), slices.need(grid), iterations, passes, blocks, grid.rows, grid.inputs, grid.finish)
 
 
-def _widened(slices: Slices, grid: Grid, tile: Tile, beta: int) -> Tile:
-    """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer turns."""
-    most = Grid(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out)
+def _widened(slices: ContractionSlices, grid: TileExtents, tile: Tile, beta: int) -> Tile:
+    """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer iterations."""
+    most = TileExtents(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out)
     for name in ("inputs", "columns", "channels", "rows", "finish"):
         while (extent := getattr(grid, name)) < getattr(most, name):
             larger = replace(grid, **{name: min(2 * extent, getattr(most, name))})
@@ -288,35 +293,35 @@ def _widened(slices: Slices, grid: Grid, tile: Tile, beta: int) -> Tile:
     return tile
 
 
-def _nothing(work: Work, beta: int) -> Tile:
+def _nothing(region: TilingRegion, beta: int) -> Tile:
     """No tiling fits. Bytes are the most of any finest cut, so that a larger buffer never costs more."""
-    choices = [work.once]
-    if work.uniform and work.contracts:
-        strips: list[tuple[tuple[int, int], ...]] = [(), ((len(work.shape) - 1, 1),)] if work.columns else [()]
-        choices += [work.cost(work.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
-        if work.rows_apart:
-            slices = Slices(work)
-            choices.append(slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth), 1)))
-            choices += [Bands(work, columns).dram(1) for columns in strips]
-    elif work.uniform:
-        axes = _axes(work)
+    choices = [region.once]
+    if region.uniform and region.contracts:
+        strips: list[tuple[tuple[int, int], ...]] = [(), ((len(region.shape) - 1, 1),)] if region.columns else [()]
+        choices += [region.cost(region.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
+        if region.rows_apart:
+            slices = ContractionSlices(region)
+            choices.append(slices.dram(TileExtents(1, 1, 1, min(region.layout.hardware.channel_align, slices.depth), 1)))
+            choices += [ContractionBands(region, columns).dram(1) for columns in strips]
+    elif region.uniform:
+        axes = _axes(region)
         cuts = [*(((axis, 1),) for axis in axes), *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer)]
-        choices += [work.cost(work.frames(cut))[0] for cut in cuts]
-        choices += [Folds(work).dram(_finest(work))] if work.folds else []
+        choices += [region.cost(region.frames(cut))[0] for cut in cuts]
+        choices += [Folds(region).dram(_finest(region))] if region.folds else []
     return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
 
-def schedule(work: Work, tile: Tile, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+def schedule(region: TilingRegion, tile: Tile, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
     """Places and steps of a tiling. Raises Unwritten beyond the limit."""
     limit = limit or Limit()
     if tile.kind == "frames":
-        return Frames(work.layout, work.mask, work.rings, work.frames(tile.blocks)).schedule(limit)
+        return Frames(region.layout, region.mask, region.rings, region.frames(tile.blocks)).schedule(limit)
     if tile.kind == "bands":
-        return Bands(work, tile.blocks).schedule(tile.rows, limit)
+        return ContractionBands(region, tile.blocks).schedule(tile.rows, limit)
     if tile.kind == "folds":
-        return Folds(work).schedule(tile.blocks, tile.inputs, limit)
+        return Folds(region).schedule(tile.blocks, tile.inputs, limit)
     (_, channels), (_, columns) = tile.blocks
-    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs, tile.finish), limit)
+    return ContractionSlices(region).schedule(TileExtents(tile.rows, columns, channels, tile.inputs, tile.finish), limit)
 
 
 def signature(flow: Dataflow, mask: int) -> object:

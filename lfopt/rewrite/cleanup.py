@@ -1,6 +1,6 @@
-"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another, or that nobody reads.
+"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another, or that nothing reads.
 
-Every function takes a board and a log, and says how many operators it took out or changed.
+Every function takes a mutable graph and a log, and says how many operators it took out or changed.
 """
 
 from __future__ import annotations
@@ -13,69 +13,69 @@ import numpy as np
 from lfopt.ir import Operator, Tensor
 from lfopt.ops import spec
 from lfopt.ops.parameters import pad_amounts, permutation, slice_steps
-from lfopt.rewrite.board import Board, signature
 from lfopt.rewrite.draft import MAX_FOLDED, folded
 from lfopt.rewrite.log import Applied, Log
+from lfopt.rewrite.mutable_graph import MutableGraph, signature
 
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 SMALL_CONSTANT = 64  # elements up to which equal constants are found
 BROADCASTING = frozenset("Add Sub Mul Div Pow Max Min Mean Sum And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Where Mod".split())
 
 
-def drop_idle(board: Board, log: Log, but: Container[str] = ()) -> int:
+def drop_idle(mutable: MutableGraph, log: Log, but: Container[str] = ()) -> int:
     """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a Transpose that moves nothing, ...
 
     `but`: kinds that stay.
     """
     count = 0
-    for name in tuple(board.operators):
-        operator = board.operators.get(name)
+    for name in tuple(mutable.operators):
+        operator = mutable.operators.get(name)
         if operator is None or operator.kind in but or operator.domain or not operator.inputs or not operator.outputs[0] or any(operator.outputs[1:]):
             continue
-        source, made = board.tensors[operator.inputs[0]], board.tensors[operator.outputs[0]]
-        alike = (source.shape, source.dtype, source.quantization) == (made.shape, made.dtype, made.quantization)
-        if not alike or not IDLE.get(operator.kind, _never)(board, operator) or _must_stay(board, operator):
+        source, result = mutable.tensors[operator.inputs[0]], mutable.tensors[operator.outputs[0]]
+        alike = (source.shape, source.dtype, source.quantization) == (result.shape, result.dtype, result.quantization)
+        if not alike or not IDLE.get(operator.kind, _never)(mutable, operator) or _must_stay(mutable, operator):
             continue
-        board.bypass(replace(operator, outputs=operator.outputs[:1]), source.name)
+        mutable.replace_and_erase(replace(operator, outputs=operator.outputs[:1]), source.name)
         log.applied.append(Applied(f"{operator.kind} that changes nothing", "clean-up", (name,), (), 0, 0))
         count += 1
     return count
 
 
-def _must_stay(board: Board, operator: Operator) -> bool:
+def _must_stay(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether an output of the graph would be an input, a constant or another output under a second name."""
-    source, made = operator.inputs[0], operator.outputs[0]
-    return made in board.outputs and (source not in board.makers or source in board.outputs)
+    source, result = operator.inputs[0], operator.outputs[0]
+    return result in mutable.outputs and (source not in mutable.makers or source in mutable.outputs)
 
 
-def _always(board: Board, operator: Operator) -> bool:
+def _always(mutable: MutableGraph, operator: Operator) -> bool:
     return True
 
 
-def _never(board: Board, operator: Operator) -> bool:
+def _never(mutable: MutableGraph, operator: Operator) -> bool:
     return False
 
 
-def _alone(board: Board, operator: Operator) -> bool:
+def _alone(mutable: MutableGraph, operator: Operator) -> bool:
     return len(operator.inputs) == 1
 
 
-def _pads_nothing(board: Board, operator: Operator) -> bool:
-    amounts = pad_amounts(board.call(operator))
+def _pads_nothing(mutable: MutableGraph, operator: Operator) -> bool:
+    amounts = pad_amounts(mutable.call(operator))
     return amounts is not None and all(pair == (0, 0) for pair in amounts)
 
 
-def _slices_nothing(board: Board, operator: Operator) -> bool:
-    steps = slice_steps(board.call(operator))
+def _slices_nothing(mutable: MutableGraph, operator: Operator) -> bool:
+    steps = slice_steps(mutable.call(operator))
     return steps is not None and all(step == 1 for _, step in steps)
 
 
-def _moves_nothing(board: Board, operator: Operator) -> bool:
-    perm = permutation(board.call(operator))
+def _moves_nothing(mutable: MutableGraph, operator: Operator) -> bool:
+    perm = permutation(mutable.call(operator))
     return perm == tuple(range(len(perm)))
 
 
-IDLE: dict[str, Callable[[Board, Operator], bool]] = {  # of operators whose result has the operand's shape and type
+IDLE: dict[str, Callable[[MutableGraph, Operator], bool]] = {  # of operators whose result has the operand's shape and type
     **dict.fromkeys(("Cast", "CastLike", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze"), _always),
     **dict.fromkeys(("Concat", "Max", "Mean", "Min", "Split", "Sum"), _alone),
     "Pad": _pads_nothing,
@@ -84,18 +84,18 @@ IDLE: dict[str, Callable[[Board, Operator], bool]] = {  # of operators whose res
 }
 
 
-def join_casts(board: Board, log: Log) -> int:
+def join_casts(mutable: MutableGraph, log: Log) -> int:
     """A Cast of a Cast that loses nothing is one Cast."""
     count = 0
-    for operator in tuple(board.operators.values()):
-        inner = board.plain_maker(operator.inputs[0]) if operator.kind == "Cast" and board.is_plain(operator) else None
+    for operator in tuple(mutable.operators.values()):
+        inner = mutable.plain_maker(operator.inputs[0]) if operator.kind == "Cast" and mutable.is_plain(operator) else None
         if inner is None or inner.kind != "Cast":
             continue
-        source, between = (board.tensors[inner.inputs[0]].dtype, board.tensors[inner.outputs[0]].dtype)
+        source, between = (mutable.tensors[inner.inputs[0]].dtype, mutable.tensors[inner.outputs[0]].dtype)
         if not _is_number(source) or not _is_number(between) or not np.can_cast(source, between, "safe"):
             log.refuse("Cast of Cast", operator.name, f"from {source} to {between} digits may be lost")
             continue
-        board.change(replace(operator, inputs=(inner.inputs[0],)))
+        mutable.change(replace(operator, inputs=(inner.inputs[0],)))
         log.applied.append(Applied("Cast of Cast", "clean-up", (operator.name,), (operator.name,), 0, 0))
         count += 1
     return count
@@ -105,84 +105,84 @@ def _is_number(dtype: str) -> bool:
     return dtype.startswith(("float", "int", "uint", "bool")) and dtype not in ("int4", "uint4", "int2", "uint2", "float8e4m3fn")
 
 
-def drop_expands(board: Board, log: Log) -> int:
+def drop_expands(mutable: MutableGraph, log: Log) -> int:
     """An Expand before an operator that broadcasts anyway is left out, where the other operands give the result its shape."""
     count = 0
-    for name in tuple(board.operators):
-        operator = board.operators[name]
-        if operator.kind not in BROADCASTING or not board.is_plain(operator):
+    for name in tuple(mutable.operators):
+        operator = mutable.operators[name]
+        if operator.kind not in BROADCASTING or not mutable.is_plain(operator):
             continue
         for place, tensor in enumerate(operator.inputs):
-            maker = board.plain_maker(tensor)
+            maker = mutable.plain_maker(tensor)
             if maker is None or maker.kind != "Expand":
                 continue
             inputs = (*operator.inputs[:place], maker.inputs[0], *operator.inputs[place + 1 :])
-            if np.broadcast_shapes(*(board.tensors[t].shape for t in inputs)) == board.tensors[operator.outputs[0]].shape:
+            if np.broadcast_shapes(*(mutable.tensors[t].shape for t in inputs)) == mutable.tensors[operator.outputs[0]].shape:
                 operator = replace(operator, inputs=inputs)
-                board.change(operator)
+                mutable.change(operator)
                 log.applied.append(Applied("Expand before a broadcast", "clean-up", (name,), (name,), 0, 0))
                 count += 1
     return count
 
 
-def merge_equal(board: Board, log: Log) -> int:
+def merge_equal(mutable: MutableGraph, log: Log) -> int:
     """Common sub-expressions: of operators that are told and read the same, the first is read by all; small equal constants are one."""
-    _merge_constants(board)
+    _merge_constants(mutable)
     count = 0
     first: dict[object, Operator] = {}
-    for operator in board.finish().operators:
-        operator = board.operators[operator.name]  # it may read something else by now
+    for operator in mutable.finish().operators:
+        operator = mutable.operators[operator.name]  # it may read something else by now
         if operator.kind in RANDOM or operator.domain:
             continue
         results = tuple(bool(name) for name in operator.outputs)
-        types = tuple((board.tensors[name].dtype, board.tensors[name].quantization) for name in operator.outputs if name)
+        types = tuple((mutable.tensors[name].dtype, mutable.tensors[name].quantization) for name in operator.outputs if name)
         key = (signature(operator.kind, operator.inputs, operator.attributes), results, types)
         known = first.setdefault(key, operator)
-        if known is operator or any(name in board.outputs for name in operator.outputs):
+        if known is operator or any(name in mutable.outputs for name in operator.outputs):
             continue
-        board.remove(operator.name)
+        mutable.remove(operator.name)
         for old, new in zip(operator.outputs, known.outputs, strict=True):
             if old:
-                board.redirect(old, new)
+                mutable.redirect(old, new)
         log.applied.append(Applied("common sub-expression", "clean-up", (operator.name,), (), 0, 0))
         count += 1
     return count
 
 
-def _merge_constants(board: Board) -> None:
+def _merge_constants(mutable: MutableGraph) -> None:
     first: dict[object, str] = {}
-    for name, value in tuple(board.constants.items()):
-        tensor = board.tensors[name]
-        if value is None or value.size > SMALL_CONSTANT or value.dtype.kind not in "biuf" or name in board.outputs:
+    for name, value in tuple(mutable.constants.items()):
+        tensor = mutable.tensors[name]
+        if value is None or value.size > SMALL_CONSTANT or value.dtype.kind not in "biuf" or name in mutable.outputs:
             continue
         known = first.setdefault((tensor.dtype, tensor.shape, tensor.quantization, value.tobytes()), name)
-        if known != name and board.readers.get(name):
-            board.redirect(name, known)
+        if known != name and mutable.readers.get(name):
+            mutable.redirect(name, known)
 
 
-def fold_constants(board: Board, log: Log) -> int:
+def fold_constants(mutable: MutableGraph, log: Log) -> int:
     """An operator whose operands are all constants becomes one; by shape alone where values are absent."""
     count = 0
-    for operator in board.finish().operators:
-        operator = board.operators[operator.name]
+    for operator in mutable.finish().operators:
+        operator = mutable.operators[operator.name]
         given = [name for name in operator.inputs if name]
-        foldable = board.is_plain(operator) and operator.kind not in RANDOM and spec(operator.kind).kind == operator.kind
-        if not foldable or not given or any(name not in board.constants for name in given) or operator.outputs[0] in board.outputs:
+        foldable = mutable.is_plain(operator) and operator.kind not in RANDOM and spec(operator.kind).kind == operator.kind
+        if not foldable or not given or any(name not in mutable.constants for name in given) or operator.outputs[0] in mutable.outputs:
             continue
-        made = board.tensors[operator.outputs[0]]
-        if made.elements > MAX_FOLDED:
-            log.refuse("constant folding", operator.name, f"{made.elements} elements; the limit is {MAX_FOLDED}")
+        result = mutable.tensors[operator.outputs[0]]
+        if result.elements > MAX_FOLDED:
+            log.refuse("constant folding", operator.name, f"{result.elements} elements; the limit is {MAX_FOLDED}")
             continue
-        value = folded(board, operator, made)
-        board.remove(operator.name)
-        board.add_folded(operator, Tensor(made.name, made.shape, made.dtype), value)
+        value = folded(mutable, operator, result)
+        mutable.remove(operator.name)
+        mutable.add_folded(operator, Tensor(result.name, result.shape, result.dtype), value)
         log.applied.append(Applied("constant folding", "clean-up", (operator.name,), (), 0, 0))
         count += 1
     return count
 
 
-def drop_dead(board: Board, log: Log) -> int:
+def drop_dead(mutable: MutableGraph, log: Log) -> int:
     """Take out what no output depends on."""
-    dead = board.drop_dead()
+    dead = mutable.drop_dead()
     log.applied.extend(Applied("nobody reads it", "clean-up", (operator.name,), (), 0, 0) for operator in dead)
     return len(dead)

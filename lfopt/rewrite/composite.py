@@ -100,10 +100,10 @@ def _normalizations() -> Iterator[tuple[str, str]]:
         (CENTRED, DEVIATION, "LayerNormalization"),
         ("a", "Sqrt(ReduceMean[x](a * a) + e)", "RMSNormalization"),
     ):
-        made, told = f"{kind}(a, s", "axis=first_axis(x), epsilon=value(e))"
+        replacement, told = f"{kind}(a, s", "axis=first_axis(x), epsilon=value(e))"
         inverse = f"Reciprocal({deviation})"
         for form in (f"{centred} / {deviation} * s", f"{centred} * {inverse} * s", f"{centred} * s / {deviation}", f"{centred} * (s / {deviation})"):
-            yield f"{form} -> {made}, {told}", TRAILING.format("s")
+            yield f"{form} -> {replacement}, {told}", TRAILING.format("s")
     yield "LayerNormalization[x](a, s) + b -> LayerNormalization[x](a, s, b)", "same(s, b) and bare(x)"
 
 

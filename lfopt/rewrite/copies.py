@@ -42,7 +42,7 @@ class Barrier:
 
 def barriers(graph: Graph) -> tuple[Barrier, ...]:
     """The barriers of a network that has no copies, in topological order."""
-    flow, found = Dataflow.of(graph), list[Barrier]()
+    flow, crossed = Dataflow.of(graph), list[Barrier]()
     for i, call in enumerate(flow.calls):
         if folding(call) != "rows" or len(flow.operands[i]) != 1:
             continue
@@ -51,8 +51,8 @@ def barriers(graph: Graph) -> tuple[Barrier, ...]:
         if flow.maps[read.map].rows < 2 or flow.producer[read.map] < 0:
             continue
         if any((flow.descendants[j] | 1 << j) & flow.descendants[i] for j in bits(others)):
-            found.append(Barrier(flow.operators[i].name, flow.maps[read.map].name, tuple(_promising(flow, _cones(flow, read.map)))))
-    return tuple(barrier for barrier in found if barrier.cones)
+            crossed.append(Barrier(flow.operators[i].name, flow.maps[read.map].name, tuple(_promising(flow, _cones(flow, read.map)))))
+    return tuple(barrier for barrier in crossed if barrier.cones)
 
 
 def _cones(flow: Dataflow, m: int) -> list[Cone]:
@@ -74,14 +74,14 @@ def _cones(flow: Dataflow, m: int) -> list[Cone]:
             (r,) = reads
             cuts.append((cone, r))
             sizes.append(flow.maps[r].elements)
-    found: list[Cone] = []
+    cones: list[Cone] = []
     for k, (cone, r) in enumerate(cuts):
         beyond = sizes[k + 2] if k + 2 < len(sizes) else sizes[k + 1]
         readers = [i for i in bits(flow.readers[r]) if folding(flow.calls[i]) != "rows"]
         needed = any(not cone >> i & 1 for i in readers) or (len(readers) > 1 and not all(flow.specs[i].elementwise for i in readers))
         if flow.producer[r] < 0 or needed or sizes[k] > sizes[k + 1] <= beyond:
-            found.append(Cone(flow.names(cone), flow.maps[r].name, sum(flow.macs[i] for i in bits(cone))))
-    return found
+            cones.append(Cone(flow.names(cone), flow.maps[r].name, sum(flow.macs[i] for i in bits(cone))))
+    return cones
 
 
 def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
@@ -90,15 +90,15 @@ def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
     def weights(cone: Cone) -> int:
         return sum(w.elements for name in cone.operators for w in flow.weights[flow.position[name]])
 
-    found, saved = cones[:1], 0
+    promising, saved = cones[:1], 0
     for smaller, cone in pairwise(cones):
         saved += PASSES * flow.maps[flow.map_index[smaller.reads]].elements
         loaded = weights(cone) - weights(cones[0])
         if loaded >= saved:
             break
         if loaded + flow.maps[flow.map_index[cone.reads]].elements < saved:
-            found.append(cone)
-    return found[:DEEPEST]
+            promising.append(cone)
+    return promising[:DEEPEST]
 
 
 def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[Copy, ...]]:
@@ -110,9 +110,9 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
     taken = {*(op.name for op in graph.operators), *tensors}
 
     def another(name: str) -> str:
-        found = next(new for k in count(1) if (new := f"{name}~{k}") not in taken)
-        taken.add(found)
-        return found
+        unused = next(new for k in count(1) if (new := f"{name}~{k}") not in taken)
+        taken.add(unused)
+        return unused
 
     def renamed(op: Operator, names: Mapping[str, str]) -> Operator:
         return replace(op, inputs=tuple(names.get(name, name) for name in op.inputs))
@@ -125,10 +125,10 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
         for original in operators[:]:
             if original.name in wanted or (spec(original.kind, original.domain).view and original.inputs[0] in new):
                 name = another(original.name)
-                found = renamed(original, new)
+                copied = renamed(original, new)
                 new |= {output: another(output) for output in original.outputs if output}
                 tensors.update((new[output], tensors[output].named(new[output])) for output in original.outputs if output)
-                operators.append(replace(found, name=name, outputs=tuple(new.get(output, "") for output in original.outputs)))
+                operators.append(replace(copied, name=name, outputs=tuple(new.get(output, "") for output in original.outputs)))
                 copies.append(Copy(name, original.name))
         operators.append(renamed(op, new))
     return replace(graph, operators=tuple(operators), tensors=tensors).without_unused(), tuple(copies)
@@ -137,6 +137,8 @@ def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[C
 def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
     """The network before: whoever reads what a copy makes, reads what the original does."""
     of, by_name = {copy.name: copy.of for copy in copies}, {op.name: op for op in graph.operators}
-    made = {name: old for copy, original in of.items() for name, old in zip(by_name[copy].outputs, by_name[original].outputs, strict=True) if name}
-    kept = (replace(op, inputs=tuple(made.get(name, name) for name in op.inputs)) for op in graph.operators if op.name not in of)
+    original_of = {
+        name: old for copy, original in of.items() for name, old in zip(by_name[copy].outputs, by_name[original].outputs, strict=True) if name
+    }
+    kept = (replace(op, inputs=tuple(original_of.get(name, name) for name in op.inputs)) for op in graph.operators if op.name not in of)
     return replace(graph, operators=tuple(kept)).without_unused()

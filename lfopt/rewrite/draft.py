@@ -14,8 +14,8 @@ from lfopt.ir import Attribute, Operator, Tensor, whole
 from lfopt.ops import Call, spec
 from lfopt.ops.compute import compute
 from lfopt.ops.part import Part
-from lfopt.rewrite.board import Board, Signature, signature
 from lfopt.rewrite.match import ASSOCIATIVE, flattened
+from lfopt.rewrite.mutable_graph import MutableGraph, Signature, signature
 from lfopt.rewrite.rule import Match
 from lfopt.rewrite.terms import Derived, Number, Term, Variable
 
@@ -23,7 +23,7 @@ BOOLEAN = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual IsNaN IsInf".
 MAX_FOLDED = 1 << 26  # elements of a constant that is worked out
 
 
-class CannotBuild(ValueError):
+class ReplacementError(ValueError):
     """Why a replacement does not fit in the pattern's place."""
 
 
@@ -33,20 +33,20 @@ class Draft:
     An operator whose operands are all constants becomes a constant; one that the graph has already is read, not repeated.
     """
 
-    def __init__(self, board: Board, root: Operator, match: Match) -> None:
-        self.board, self.root, self.match = board, root, match
+    def __init__(self, mutable: MutableGraph, root: Operator, match: Match) -> None:
+        self.mutable, self.root, self.match = mutable, root, match
         self.operators: list[Operator] = []
         self.tensors: dict[str, Tensor] = {}
         self.folds: dict[str, Operator] = {}  # constants that are worked out once the replacement is taken, by name, in order
-        self._made: dict[Signature, str] = {}
+        self._by_signature: dict[Signature, str] = {}
         self._dtype = self._type_of_numbers()
 
     def build(self, term: Term) -> str:
-        """Name of the tensor that holds the value of a term. Raises CannotBuild."""
+        """Name of the tensor that holds the value of a term. Raises ReplacementError."""
         if isinstance(term, Variable):
             return self.match.tensors[term.name]
         if isinstance(term, Number):
-            return self.board.add_scalar(term.value, self._dtype)
+            return self.mutable.add_scalar(term.value, self._dtype)
         if term.kind in ASSOCIATIVE:
             return self.combine(term.kind, [self.build(leaf) for leaf in flattened(term)])
         operands = [self.build(operand) for operand in term.operands]
@@ -55,7 +55,7 @@ class Draft:
             return self.operator(term.kind, operands, attributes)
         settings = self.match.settings[term.label]
         if settings.rank not in (None, len(self.tensor(operands[0]).shape)):
-            raise CannotBuild(f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank {len(self.tensor(operands[0]).shape)}")
+            raise ReplacementError(f"{term.kind} counts axes of rank {settings.rank}, and its operand has rank {len(self.tensor(operands[0]).shape)}")
         return self.operator(term.kind, [*operands, *settings.inputs], dict(settings.attributes))
 
     def combine(self, kind: str, leaves: Sequence[str]) -> str:
@@ -69,64 +69,64 @@ class Draft:
     def operator(self, kind: str, inputs: Sequence[str], attributes: Mapping[str, Attribute]) -> str:
         """Name of the tensor that an operator makes of these inputs."""
         key = signature(kind, inputs, attributes)
-        known = self._made.get(key) or self.board.same(kind, tuple(inputs), attributes)
+        known = self._by_signature.get(key) or self.mutable.same(kind, tuple(inputs), attributes)
         if known is not None and known != self.root.outputs[0]:
             return known
         operator = Operator(self._name(kind), kind, tuple(inputs), (self._tensor_name(kind),), attributes, origin=self.root.origin)
-        shape, dtype = infer(operator, [self.tensor(name) if name else None for name in inputs], self.board.constants.get)
-        made = Tensor(operator.outputs[0], shape, dtype)
-        self.tensors[made.name] = made
-        if all(self.is_constant(name) for name in inputs if name) and made.elements <= MAX_FOLDED:
-            self.folds[made.name] = operator
+        shape, dtype = infer(operator, [self.tensor(name) if name else None for name in inputs], self.mutable.constants.get)
+        result = Tensor(operator.outputs[0], shape, dtype)
+        self.tensors[result.name] = result
+        if all(self.is_constant(name) for name in inputs if name) and result.elements <= MAX_FOLDED:
+            self.folds[result.name] = operator
         else:
             self.operators.append(operator)
-        self._made[key] = made.name
-        return made.name
+        self._by_signature[key] = result.name
+        return result.name
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of the graph or of the draft."""
-        found = self.tensors.get(name)
-        return found if found is not None else self.board.tensors[name]
+        drafted = self.tensors.get(name)
+        return drafted if drafted is not None else self.mutable.tensors[name]
 
     def is_constant(self, name: str) -> bool:
         """Whether it is a constant of the graph or of the draft."""
-        return name in self.folds or name in self.board.constants
+        return name in self.folds or name in self.mutable.constants
 
     def call(self, operator: Operator) -> Call:
         """One of the new operators as the operator table sees it."""
-        return Call.over(operator, self.tensor, ChainMap(self.board.constants, dict.fromkeys(self.folds)))
+        return Call.over(operator, self.tensor, ChainMap(self.mutable.constants, dict.fromkeys(self.folds)))
 
     def _name(self, kind: str) -> str:
         """After the operator that it replaces; one of the same kind has its name."""
         taken = {operator.name for operator in self.operators}
         if kind == self.root.kind and self.root.name not in taken:
             return self.root.name
-        return self.board.fresh(f"{self.root.name}.{kind}", taken)
+        return self.mutable.fresh(f"{self.root.name}.{kind}", taken)
 
     def _tensor_name(self, kind: str) -> str:
-        return self.board.fresh(f"{self.root.outputs[0]}.{kind}", self.tensors)
+        return self.mutable.fresh(f"{self.root.outputs[0]}.{kind}", self.tensors)
 
     def _type_of_numbers(self) -> str:
-        real = [self.board.tensors[name].dtype for name in (self.root.outputs[0], *self.match.tensors.values(), *self.match.rest)]
+        real = [self.mutable.tensors[name].dtype for name in (self.root.outputs[0], *self.match.tensors.values(), *self.match.rest)]
         return next((dtype for dtype in real if dtype != "bool"), "bool")
 
     def _attribute(self, value: float | str | Derived) -> Attribute:
         return DERIVED[value.function](self, value.variable) if isinstance(value, Derived) else value
 
 
-def folded(board: Board, operator: Operator, made: Tensor) -> np.ndarray | None:
+def folded(mutable: MutableGraph, operator: Operator, result: Tensor) -> np.ndarray | None:
     """Values of a constant that comes from others, worked out in float64; None if those are absent."""
-    values = [board.constants[name] if name else None for name in operator.inputs]
+    values = [mutable.constants[name] if name else None for name in operator.inputs]
     if any(name and value is None for name, value in zip(operator.inputs, values, strict=True)):
         return None
     wide = [value.astype(np.float64) if value is not None and value.dtype.kind == "f" else value for value in values]
     parts = [None if value is None else Part(value, whole(value.shape)) for value in wide]
-    board.tensors[made.name] = made
-    return compute(board.call(operator), parts, (whole(made.shape),), board.graph.opset)[0]
+    mutable.tensors[result.name] = result
+    return compute(mutable.call(operator), parts, (whole(result.shape),), mutable.graph.opset)[0]
 
 
 def infer(operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[str], np.ndarray | None]) -> tuple[tuple[int, ...], str]:
-    """Shape and type of an operator's result. Raises CannotBuild where there is none."""
+    """Shape and type of an operator's result. Raises ReplacementError where there is none."""
     given = [tensor for tensor in inputs if tensor is not None]
     if spec(operator.kind).elementwise:
         dtype = "bool" if operator.kind in BOOLEAN else given[1 if operator.kind == "Where" else 0].dtype
@@ -134,7 +134,7 @@ def infer(operator: Operator, inputs: Sequence[Tensor | None], value: Callable[[
         try:
             return np.broadcast_shapes(*(t.shape for i, t in enumerate(inputs) if t is not None and i not in parameters)), dtype
         except ValueError as error:
-            raise CannotBuild(f"{operator.kind}: {error}") from None
+            raise ReplacementError(f"{operator.kind}: {error}") from None
     return _inferred_by_onnx(operator, given, value)
 
 
@@ -144,12 +144,12 @@ def _inferred_by_onnx(operator: Operator, given: Sequence[Tensor], value: Callab
     data = {name: onnx.numpy_helper.from_array(np.ascontiguousarray(v).reshape(v.shape), name) for name, v in small.items()}
     node = onnx.helper.make_node(operator.kind, list(operator.inputs), list(operator.outputs), **operator.attributes)  # type: ignore[arg-type]
     try:
-        found = onnx.shape_inference.infer_node_outputs(onnx.defs.get_schema(operator.kind), node, types, data)
-        result = found[operator.outputs[0]].tensor_type
+        inferred = onnx.shape_inference.infer_node_outputs(onnx.defs.get_schema(operator.kind), node, types, data)
+        result = inferred[operator.outputs[0]].tensor_type
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, KeyError) as error:
-        raise CannotBuild(f"{operator.kind}: {str(error).splitlines()[0]}") from None
+        raise ReplacementError(f"{operator.kind}: {str(error).splitlines()[0]}") from None
     if not result.HasField("shape") or not all(dim.HasField("dim_value") for dim in result.shape.dim):
-        raise CannotBuild(f"{operator.kind}: its shape is not known")
+        raise ReplacementError(f"{operator.kind}: its shape is not known")
     return tuple(dim.dim_value for dim in result.shape.dim), onnx.helper.tensor_dtype_to_np_dtype(result.elem_type).name
 
 
@@ -165,7 +165,7 @@ def _first_axis(draft: Draft, label: str) -> Attribute:
 
 def _value_of(draft: Draft, variable: str) -> Attribute:
     """Value of a constant of one element."""
-    value = draft.board.scalar(draft.match.tensors[variable])
+    value = draft.mutable.scalar(draft.match.tensors[variable])
     assert value is not None, f"{variable} is guarded to be a constant of one element"
     return value
 

@@ -15,13 +15,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from lfopt.ir import Operator
-from lfopt.rewrite.board import Board
-from lfopt.rewrite.draft import CannotBuild, Draft, folded
+from lfopt.rewrite.draft import Draft, ReplacementError, folded
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.flops import HARDNESS, flops
 from lfopt.rewrite.guards import is_match, refusal
 from lfopt.rewrite.log import Applied, Log
 from lfopt.rewrite.match import ASSOCIATIVE, Chain, flattened, is_inner, matches
+from lfopt.rewrite.mutable_graph import MutableGraph
 from lfopt.rewrite.rule import Match, Rule
 from lfopt.rewrite.terms import Apply, Number, Term, depth, subterms
 
@@ -67,26 +67,26 @@ class Index:
     @classmethod
     def of(cls, rules: Iterable[Rule], *, reorders: bool = False) -> Index:
         """The index of some rules."""
-        found: dict[str, list[tuple[Rule, frozenset[str]]]] = defaultdict(list)
+        by_kind: dict[str, list[tuple[Rule, frozenset[str]]]] = defaultdict(list)
         deepest = 1
         for rule in rules:
             assert isinstance(rule.pattern, Apply), f"{rule.name}: the pattern is no operator"
             operands = flattened(rule.pattern) if rule.pattern.kind in ASSOCIATIVE else rule.pattern.operands
             needs = {t.kind if isinstance(t, Apply) else "number" for t in operands if isinstance(t, Apply | Number)}
-            found[rule.pattern.kind].append((rule, frozenset(needs)))
+            by_kind[rule.pattern.kind].append((rule, frozenset(needs)))
             deepest = max(deepest, depth(rule.pattern))
-        return cls(dict(found), deepest, reorders)
+        return cls(dict(by_kind), deepest, reorders)
 
 
 @dataclass
 class Engine:
-    """Rules at work on a board."""
+    """Rules at work on a mutable graph."""
 
-    board: Board
+    mutable: MutableGraph
     facts: Facts
     log: Log
 
-    def settle(self, index: Index, scope: Iterable[str]) -> int:
+    def run_to_fixpoint(self, index: Index, scope: Iterable[str]) -> int:
         """Apply rules among the operators of a scope, and those that come in their place, until none saves anything; the number applied."""
         heap: list[tuple[tuple[int, ...], int, str]] = []
         count = serial = 0
@@ -105,56 +105,56 @@ class Engine:
             best = self.best(index, name)
             if best is None:
                 continue
-            if (found := tuple(-g for g in best.gain)) != promised:
-                heapq.heappush(heap, (found, serial, name))
+            if (priority := tuple(-g for g in best.gain)) != promised:
+                heapq.heappush(heap, (priority, serial, name))
                 serial += 1
                 continue
-            made = self.apply(best)
-            inside.update(made)
+            came = self.apply(best)
+            inside.update(came)
             count += 1
-            todo = {near: None for near in self._near(best, made, index.depth) if near in inside}
+            todo = {near: None for near in self._near(best, came, index.depth) if near in inside}
         return count
 
     def best(self, index: Index, name: str) -> Candidate | None:
         """The rewrite rooted at an operator that saves most."""
-        operator = self.board.operators.get(name)
-        if operator is None or not self.board.is_plain(operator) or is_inner(self.board, operator):
+        operator = self.mutable.operators.get(name)
+        if operator is None or not self.mutable.is_plain(operator) or is_inner(self.mutable, operator):
             return None
         rules = index.rules.get(operator.kind, [])
-        chain = Chain.of(self.board, operator) if operator.kind in ASSOCIATIVE else None
+        chain = Chain.of(self.mutable, operator) if operator.kind in ASSOCIATIVE else None
         kinds = {self._kind(tensor) for tensor in (chain.leaves if chain else operator.inputs)}
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for rule, needs in rules:
             if needs <= kinds and isinstance(rule.pattern, Apply):
-                for match in islice(matches(self.board, rule.pattern, operator, chain), MATCHES):
-                    found.extend(self._judged(rule, operator, match))
+                for match in islice(matches(self.mutable, rule.pattern, operator, chain), MATCHES):
+                    candidates.extend(self._judged(rule, operator, match))
         if chain and index.reorders and len(chain.leaves) > 2:
-            found.extend(self._reordered(operator, chain))
-        return max(found, key=lambda candidate: candidate.gain, default=None)
+            candidates.extend(self._reordered(operator, chain))
+        return max(candidates, key=lambda candidate: candidate.gain, default=None)
 
     def apply(self, chosen: Candidate) -> list[str]:
         """Carry a rewrite out; the names of the operators that came."""
-        board, draft, root = self.board, chosen.draft, chosen.root
-        position = board.position[root.name]
+        mutable, draft, root = self.mutable, chosen.draft, chosen.root
+        position = mutable.position[root.name]
         for operator in chosen.dying:
-            board.remove(operator.name)
+            mutable.remove(operator.name)
         for name, operator in draft.folds.items():
-            board.add_folded(operator, draft.tensors[name], folded(board, operator, draft.tensors[name]))
-        made = {tensor for operator in draft.operators for tensor in operator.outputs}
+            mutable.add_folded(operator, draft.tensors[name], folded(mutable, operator, draft.tensors[name]))
+        produced = {tensor for operator in draft.operators for tensor in operator.outputs}
         for operator in draft.operators:
-            board.tensors[operator.outputs[0]] = draft.tensors[operator.outputs[0]]
+            mutable.tensors[operator.outputs[0]] = draft.tensors[operator.outputs[0]]
             if operator.outputs[0] == chosen.result:
                 operator = replace(operator, outputs=root.outputs)
-            board.add(operator, position)
-        if chosen.result not in made:
-            board.redirect(root.outputs[0], chosen.result)
+            mutable.add(operator, position)
+        if chosen.result not in produced:
+            mutable.redirect(root.outputs[0], chosen.result)
         gone, came = tuple(op.name for op in chosen.dying), tuple(op.name for op in draft.operators)
         self.log.applied.append(Applied(chosen.rule, chosen.family, gone, came, chosen.before, chosen.after))
         return list(came)
 
     def _judged(self, rule: Rule, operator: Operator, match: Match) -> Iterator[Candidate]:
         """The match as a candidate, if it is one; the log is told why not."""
-        board = self.board
+        mutable = self.mutable
         if not is_match(rule.guard, match, self.facts):
             return
         if not rule.exact and any(not self._is_real(name) for name in match.operators):
@@ -163,15 +163,17 @@ class Engine:
         if (reason := refusal(rule.guard, match, self.facts)) is not None:
             self.log.refuse(rule.name, operator.name, reason)
             return
-        draft = Draft(board, operator, match)
+        draft = Draft(mutable, operator, match)
         try:
             result = _built(draft, rule.replacement, operator.kind, match.rest)
-        except CannotBuild as error:
+        except ReplacementError as error:
             self.log.refuse(rule.name, operator.name, str(error))
             return
-        made, wanted = draft.tensor(result), board.tensors[operator.outputs[0]]
-        if (made.shape, made.dtype) != (wanted.shape, wanted.dtype):
-            self.log.refuse(rule.name, operator.name, f"the result would be {made.dtype} {list(made.shape)}, not {wanted.dtype} {list(wanted.shape)}")
+        built, wanted = draft.tensor(result), mutable.tensors[operator.outputs[0]]
+        if (built.shape, built.dtype) != (wanted.shape, wanted.dtype):
+            self.log.refuse(
+                rule.name, operator.name, f"the result would be {built.dtype} {list(built.shape)}, not {wanted.dtype} {list(wanted.shape)}"
+            )
             return
         candidate = self._priced(rule.name, rule.family, operator, match.operators, draft, result)
         if candidate.gain > (0, 0, 0, 0):
@@ -183,16 +185,16 @@ class Engine:
         """The same operands, met in a cheaper order."""
         if not self._is_real(operator.name):
             return
-        draft = Draft(self.board, operator, Match(rest=chain.leaves))
+        draft = Draft(self.mutable, operator, Match(rest=chain.leaves))
         result = draft.combine(operator.kind, chain.leaves)
         candidate = self._priced(SMALLER_FIRST, "associative", operator, chain.operators, draft, result)
-        made, wanted = draft.tensor(result), self.board.tensors[operator.outputs[0]]
-        if candidate.gain[:2] > (0, 0) and made.shape == wanted.shape:
+        built, wanted = draft.tensor(result), self.mutable.tensors[operator.outputs[0]]
+        if candidate.gain[:2] > (0, 0) and built.shape == wanted.shape:
             yield candidate
 
     def _priced(self, rule: str, family: str, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> Candidate:
         dying = self._dying(root, matched, draft, result)
-        before = sum(flops(self.board.call(op)) for op in dying)
+        before = sum(flops(self.mutable.call(op)) for op in dying)
         after = sum(flops(draft.call(op)) for op in draft.operators)
         gain = Gain(
             before - after,
@@ -203,62 +205,62 @@ class Engine:
         return Candidate(rule, family, root, draft, result, dying, before, after, gain)
 
     def _dying(self, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> tuple[Operator, ...]:
-        """Operators that nobody needs once the root's result comes from the draft."""
-        board = self.board
+        """Operators that nothing needs once the root's result comes from the draft."""
+        mutable = self.mutable
         kept = {tensor for operator in draft.operators for tensor in operator.inputs} | {result}
         dying = {root.name: root}
-        waiting = [board.operators[name] for name in dict.fromkeys(matched) if name != root.name]
+        waiting = [mutable.operators[name] for name in dict.fromkeys(matched) if name != root.name]
         changed = True
         while changed:
             changed = False
             for operator in tuple(waiting):
                 tensor = operator.outputs[0]
-                if tensor not in kept and tensor not in board.outputs and board.readers.get(tensor, {}).keys() <= dying.keys():
+                if tensor not in kept and tensor not in mutable.outputs and mutable.readers.get(tensor, {}).keys() <= dying.keys():
                     dying[operator.name] = operator
                     waiting.remove(operator)
                     changed = True
         return tuple(dying.values())
 
     def _is_real(self, name: str) -> bool:
-        operator = self.board.operators[name]
+        operator = self.mutable.operators[name]
         tensors = [*operator.inputs[:2], *operator.outputs]
-        kinds = [self.board.tensors[tensor].dtype.startswith(REAL) for tensor in tensors if tensor]
+        kinds = [self.mutable.tensors[tensor].dtype.startswith(REAL) for tensor in tensors if tensor]
         return kinds[-1] or kinds[0] if operator.kind != "Where" else kinds[1]
 
     def _kind(self, tensor: str) -> str:
-        maker = self.board.maker(tensor)
-        return maker.kind if maker else ("number" if tensor in self.board.constants else "")
+        maker = self.mutable.maker(tensor)
+        return maker.kind if maker else ("number" if tensor in self.mutable.constants else "")
 
-    def _near(self, chosen: Candidate, made: Sequence[str], reach: int) -> Iterable[str]:
+    def _near(self, chosen: Candidate, came: Sequence[str], reach: int) -> Iterable[str]:
         """Operators at which a pattern could now stand that did not before: those that came, and what reads near them."""
-        board = self.board
-        found = dict.fromkeys(made)
+        mutable = self.mutable
+        names = dict.fromkeys(came)
         leaves = {tensor for operator in chosen.dying for tensor in operator.inputs if tensor}
-        edge = [chosen.root.outputs[0], chosen.result, *leaves, *(t for name in made for t in board.operators[name].outputs)]
-        edge = [t for t in edge if t not in board.constants and (t not in leaves or len(board.readers.get(t, {})) <= FEW)]
+        edge = [chosen.root.outputs[0], chosen.result, *leaves, *(t for name in came for t in mutable.operators[name].outputs)]
+        edge = [t for t in edge if t not in mutable.constants and (t not in leaves or len(mutable.readers.get(t, {})) <= FEW)]
         for _ in range(reach + 1):
-            readers = [name for tensor in edge for name in board.readers.get(tensor, {}) if name not in found]
-            found.update(dict.fromkeys(readers))
-            edge = [tensor for name in dict.fromkeys(readers) for tensor in board.operators[name].outputs]
-        return found
+            readers = [name for tensor in edge for name in mutable.readers.get(tensor, {}) if name not in names]
+            names.update(dict.fromkeys(readers))
+            edge = [tensor for name in dict.fromkeys(readers) for tensor in mutable.operators[name].outputs]
+        return names
 
 
-def subgraphs(board: Board, kinds: frozenset[str]) -> list[list[str]]:
+def subgraphs(mutable: MutableGraph, kinds: frozenset[str]) -> list[list[str]]:
     """Operators of some kinds, in parts that are joined by tensors; all others cut the graph."""
     parts: list[list[str]] = []
     seen: set[str] = set()
-    for start in board.operators:
-        if start in seen or board.operators[start].kind not in kinds:
+    for start in mutable.operators:
+        if start in seen or mutable.operators[start].kind not in kinds:
             continue
         part, todo = [], [start]
         seen.add(start)
         while todo:
-            operator = board.operators[todo.pop()]
+            operator = mutable.operators[todo.pop()]
             part.append(operator.name)
-            near = [board.makers[t] for t in operator.inputs if t in board.makers]
-            near += [name for t in operator.outputs for name in board.readers.get(t, {})]
+            near = [mutable.makers[t] for t in operator.inputs if t in mutable.makers]
+            near += [name for t in operator.outputs for name in mutable.readers.get(t, {})]
             for name in near:
-                if name not in seen and board.operators[name].kind in kinds:
+                if name not in seen and mutable.operators[name].kind in kinds:
                     seen.add(name)
                     todo.append(name)
         parts.append(part)
@@ -279,5 +281,5 @@ def _built(draft: Draft, replacement: Term, kind: str, rest: Sequence[str]) -> s
 
 
 def _reads(operators: Iterable[Operator]) -> int:
-    made = {tensor for operator in operators for tensor in operator.outputs}
-    return len({tensor for operator in operators for tensor in operator.inputs if tensor} - made)
+    produced = {tensor for operator in operators for tensor in operator.outputs}
+    return len({tensor for operator in operators for tensor in operator.inputs if tensor} - produced)

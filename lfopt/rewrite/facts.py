@@ -13,7 +13,7 @@ from math import inf, isnan
 from lfopt.ir import Operator
 from lfopt.ops import spec
 from lfopt.ops.traits import Range
-from lfopt.rewrite.board import Board
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ def fact(low: float, high: float, nonzero: bool = False) -> Fact:
     return Fact(low, high, nonzero or low > 0 or high < 0)
 
 
-def _within(found: Range) -> Transfer:
-    return lambda given, _: fact(found.low, found.high, found.nonzero or (found.zero_at_zero and given[0].nonzero))
+def _within(bounds: Range) -> Transfer:
+    return lambda given, _: fact(bounds.low, bounds.high, bounds.nonzero or (bounds.zero_at_zero and given[0].nonzero))
 
 
 def _monotone(function: Callable[[float], float]) -> Transfer:
@@ -196,8 +196,8 @@ def _rule(kind: str) -> Transfer | None:
 class Facts:
     """Facts by tensor. A name keeps its value through every rewrite, so what was found once stays true."""
 
-    def __init__(self, board: Board) -> None:
-        self.board = board
+    def __init__(self, mutable: MutableGraph) -> None:
+        self.mutable = mutable
         self._known: dict[str, Fact] = {}
 
     def of(self, tensor: str) -> Fact:
@@ -223,15 +223,15 @@ class Facts:
 
     def _explained(self, tensor: str) -> Operator | None:
         """The operator that makes a tensor of real numbers, if there is a row for it."""
-        known, operator = self.board.tensors[tensor], self.board.maker(tensor)
+        known, operator = self.mutable.tensors[tensor], self.mutable.maker(tensor)
         real = known.dtype.startswith(("float", "bfloat")) and known.quantization is None
         return operator if operator is not None and real and not operator.domain and _rule(operator.kind) else None
 
     def _found(self, tensor: str) -> Fact:
-        if (value := self.board.scalar(tensor)) is not None:
+        if (value := self.mutable.scalar(tensor)) is not None:
             return fact(value, value)
         operator = self._explained(tensor)
         rule = _rule(operator.kind) if operator is not None else None
         if operator is not None and rule is not None:
             return rule([self._known.get(name, UNKNOWN) for name in operator.inputs], operator)
-        return Fact(low=0) if self.board.tensors[tensor].dtype.startswith("uint") else UNKNOWN
+        return Fact(low=0) if self.mutable.tensors[tensor].dtype.startswith("uint") else UNKNOWN

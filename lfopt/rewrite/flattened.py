@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
-from lfopt.rewrite.board import Board
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 FLATTENING = ("Flatten", "Reshape")
 
@@ -17,42 +17,42 @@ def flattened_as_convolutions(graph: Graph) -> Graph:
 
     Both sum the same products in the same order: c, h, w.
     """
-    board = Board(graph)
+    mutable = MutableGraph(graph)
     for operator in graph.operators:
-        view = board.maker(operator.inputs[0]) if operator.inputs else None
+        view = mutable.maker(operator.inputs[0]) if operator.inputs else None
         source = view.inputs[0] if view is not None and view.kind in FLATTENING and not view.domain else ""
-        weights = _weights(board, operator, source) if source else None
+        weights = _weights(mutable, operator, source) if source else None
         if weights is not None:
-            _replace(board, operator, source, weights)
-    board.drop_dead()
-    return board.finish()
+            _replace(mutable, operator, source, weights)
+    mutable.drop_dead()
+    return mutable.finish()
 
 
-def _replace(board: Board, layer: Operator, source: str, weights: np.ndarray) -> None:
+def _replace(mutable: MutableGraph, layer: Operator, source: str, weights: np.ndarray) -> None:
     """The convolution that a layer is, and a view of its result."""
-    (made,), channels = layer.outputs, weights.shape[0]
-    dtype, position = board.tensors[made].dtype, board.position[layer.name]
-    kernel = board.add_constant(f"{layer.name}.kernel", weights.shape, dtype, weights)
+    (result,), channels = layer.outputs, weights.shape[0]
+    dtype, position = mutable.tensors[result].dtype, mutable.position[layer.name]
+    kernel = mutable.add_constant(f"{layer.name}.kernel", weights.shape, dtype, weights)
     bias = [name for name in layer.inputs[2:] if name]
-    if bias and board.tensors[bias[0]].shape != (channels,):
-        value = board.constants[bias[0]]
+    if bias and mutable.tensors[bias[0]].shape != (channels,):
+        value = mutable.constants[bias[0]]
         assert value is not None
-        bias = [board.add_constant(f"{layer.name}.bias", (channels,), dtype, np.broadcast_to(value, (1, channels)).reshape(-1))]
-    shape = board.add_constant(f"{layer.name}.shape", (2,), "int64", np.array([1, channels]))
-    pixel = board.fresh(f"{layer.name}.pixel")
-    board.tensors[pixel] = Tensor(pixel, (1, channels, 1, 1), dtype)
-    board.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}, origin=layer.origin))
-    board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (made,), origin=layer.origin), position)
+        bias = [mutable.add_constant(f"{layer.name}.bias", (channels,), dtype, np.broadcast_to(value, (1, channels)).reshape(-1))]
+    shape = mutable.add_constant(f"{layer.name}.shape", (2,), "int64", np.array([1, channels]))
+    pixel = mutable.fresh(f"{layer.name}.pixel")
+    mutable.tensors[pixel] = Tensor(pixel, (1, channels, 1, 1), dtype)
+    mutable.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}, origin=layer.origin))
+    mutable.add(Operator(mutable.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (result,), origin=layer.origin), position)
 
 
-def _weights(board: Board, operator: Operator, source: str) -> np.ndarray | None:
+def _weights(mutable: MutableGraph, operator: Operator, source: str) -> np.ndarray | None:
     """The kernel [m, c, h, w] of the convolution that a layer is; None if it is none."""
-    shape, flat = board.tensors[source].shape, board.tensors[operator.inputs[0]].shape
-    value = board.constants.get(operator.inputs[1]) if operator.kind in ("Gemm", "MatMul") and not operator.domain else None
+    shape, flat = mutable.tensors[source].shape, mutable.tensors[operator.inputs[0]].shape
+    value = mutable.constants.get(operator.inputs[1]) if operator.kind in ("Gemm", "MatMul") and not operator.domain else None
     if value is None or value.ndim != 2 or len(shape) != 4 or shape[0] != 1 or flat != (1, prod(shape[1:])) or shape[2:] == (1, 1):
         return None
     more = operator.attributes
     plain = not more.get("transA", 0) and more.get("alpha", 1.0) == more.get("beta", 1.0) == 1
-    if not plain or any(board.constants.get(name) is None for name in operator.inputs[2:] if name):
+    if not plain or any(mutable.constants.get(name) is None for name in operator.inputs[2:] if name):
         return None
     return np.ascontiguousarray(value if more.get("transB", 0) else value.T).reshape(-1, *shape[1:])

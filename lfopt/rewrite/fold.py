@@ -11,9 +11,9 @@ import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
 from lfopt.ops import Call
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.flops import flops
 from lfopt.rewrite.log import Applied, Log
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 Constants = Mapping[str, np.ndarray | None]
 
@@ -64,10 +64,10 @@ def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constant
     """The convolution that does the work of both; its weight and bias are added to tensors and constants."""
     source, filters, *bias = conv.inputs
     weight, count = tensors[filters], tensors[norm.inputs[1]].shape
-    found = [constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])]
+    folded = [constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])]
     values: tuple[np.ndarray | None, ...] = (None, None)
-    if all(value is not None for value in found):
-        values = _folded_values([np.asarray(value) for value in found], conv, norm, weight.dtype)
+    if all(value is not None for value in folded):
+        values = _folded_values([np.asarray(value) for value in folded], conv, norm, weight.dtype)
     names: list[str] = []
     for part, shape, value in zip(("weight", "bias"), (weight.shape, count), values, strict=True):
         name = f"{conv.name}.{part}.folded"
@@ -78,9 +78,9 @@ def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constant
     return replace(conv, inputs=(source, *names), outputs=norm.outputs)
 
 
-def _folded_values(found: list[np.ndarray], conv: Operator, norm: Operator, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+def _folded_values(arrays: list[np.ndarray], conv: Operator, norm: Operator, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """(weights, bias) from [weight, bias, scale, shift, mean, variance], computed in float64."""
-    weight, bias, scale, shift, mean, variance = (value.astype(np.float64) for value in found)
+    weight, bias, scale, shift, mean, variance = (value.astype(np.float64) for value in arrays)
     epsilon, group = norm.attributes.get("epsilon", 1e-5), conv.attributes.get("group", 1)
     assert isinstance(epsilon, float)
     assert isinstance(group, int)
@@ -120,80 +120,80 @@ class Affine:
         return scaled - by if self.kind == "Sub" and self.map_first else scaled + by
 
 
-def fold_affine(board: Board, log: Log, among: Collection[str] | None = None) -> int:
+def fold_affine(mutable: MutableGraph, log: Log, among: Collection[str] | None = None) -> int:
     """Mul, Div, Add, Sub by a constant per channel after Conv, ConvTranspose or Gemm; the number folded.
 
     `among`: into these layers alone, by name.
     """
     count = 0
-    for name in tuple(board.operators):
-        operator = board.operators[name]
-        found = _affine(board, operator)
-        if found is None or (among is not None and found[1].name not in among):
+    for name in tuple(mutable.operators):
+        operator = mutable.operators[name]
+        pair = _affine(mutable, operator)
+        if pair is None or (among is not None and pair[1].name not in among):
             continue
-        affine, layer = found
-        if (reason := _hindrance(board, operator, affine, layer)) is not None:
+        affine, layer = pair
+        if (reason := _hindrance(mutable, operator, affine, layer)) is not None:
             log.refuse(f"{layer.kind} takes in {operator.kind}", operator.name, reason)
             continue
-        before = flops(board.call(operator)) + flops(board.call(layer))
-        position = board.position[layer.name]
-        inputs = (layer.inputs[0], *_folded_inputs(board, affine, layer))
-        board.remove(operator.name)
-        board.remove(layer.name)
-        board.add(replace(layer, inputs=inputs, outputs=operator.outputs), position)
-        after = flops(board.call(board.operators[layer.name]))
+        before = flops(mutable.call(operator)) + flops(mutable.call(layer))
+        position = mutable.position[layer.name]
+        inputs = (layer.inputs[0], *_folded_inputs(mutable, affine, layer))
+        mutable.remove(operator.name)
+        mutable.remove(layer.name)
+        mutable.add(replace(layer, inputs=inputs, outputs=operator.outputs), position)
+        after = flops(mutable.call(mutable.operators[layer.name]))
         log.applied.append(Applied(f"{layer.kind} takes in {operator.kind}", "fold", (layer.name, operator.name), (layer.name,), before, after))
         count += 1
     return count
 
 
-def _affine(board: Board, operator: Operator) -> tuple[Affine, Operator] | None:
+def _affine(mutable: MutableGraph, operator: Operator) -> tuple[Affine, Operator] | None:
     """What the operator does, and the layer that it follows."""
-    if operator.kind not in ("Mul", "Div", "Add", "Sub") or not board.is_plain(operator):
+    if operator.kind not in ("Mul", "Div", "Add", "Sub") or not mutable.is_plain(operator):
         return None
     for place in (0, 1):
         source, constant = operator.inputs[place], operator.inputs[1 - place]
-        layer = board.plain_maker(source)
-        if layer is None or constant not in board.constants or layer.kind not in ("Conv", "ConvTranspose", "Gemm"):
+        layer = mutable.plain_maker(source)
+        if layer is None or constant not in mutable.constants or layer.kind not in ("Conv", "ConvTranspose", "Gemm"):
             continue
         if not (operator.kind == "Div" and place == 1):
             return Affine(constant, operator.kind, place == 0), layer
     return None
 
 
-def _hindrance(board: Board, operator: Operator, affine: Affine, layer: Operator) -> str | None:
+def _hindrance(mutable: MutableGraph, operator: Operator, affine: Affine, layer: Operator) -> str | None:
     """Why it cannot be folded."""
-    made, shape = board.tensors[layer.outputs[0]].shape, board.tensors[affine.constant].shape
-    if board.only_reader(layer.outputs[0]) is not operator:
+    layer_shape, shape = mutable.tensors[layer.outputs[0]].shape, mutable.tensors[affine.constant].shape
+    if mutable.only_reader(layer.outputs[0]) is not operator:
         return f"the result of {layer.name!r} is needed by others"
-    if any(name not in board.constants for name in layer.inputs[1:] if name):
+    if any(name not in mutable.constants for name in layer.inputs[1:] if name):
         return f"weights or bias of {layer.name!r} are computed"
-    padded = (1,) * (len(made) - len(shape)) + shape
-    if len(padded) > len(made) or any(n != 1 for axis, n in enumerate(padded) if axis != 1):
-        return f"the constant of shape {shape} does not stand for channels of {made}"
+    padded = (1,) * (len(layer_shape) - len(shape)) + shape
+    if len(padded) > len(layer_shape) or any(n != 1 for axis, n in enumerate(padded) if axis != 1):
+        return f"the constant of shape {shape} does not stand for channels of {layer_shape}"
     if layer.kind == "Gemm" and affine.kind in ("Add", "Sub") and layer.attributes.get("beta", 1.0) != 1:
         return "beta is not 1"
     return None
 
 
-def _folded_inputs(board: Board, affine: Affine, layer: Operator) -> tuple[str, ...]:
+def _folded_inputs(mutable: MutableGraph, affine: Affine, layer: Operator) -> tuple[str, ...]:
     """Weights and bias of the layer that does both."""
     filters, *bias = layer.inputs[1:]
-    weight, by = board.tensors[filters], board.constants[affine.constant]
-    channels = board.tensors[layer.outputs[0]].shape[1]
+    weight, by = mutable.tensors[filters], mutable.constants[affine.constant]
+    channels = mutable.tensors[layer.outputs[0]].shape[1]
     row = None if by is None else np.broadcast_to(by.astype(np.float64).reshape(-1), (channels,))
-    values = board.constants[filters]
-    made = [filters]
+    values = mutable.constants[filters]
+    names = [filters]
     if affine.kind in ("Mul", "Div") or (affine.kind == "Sub" and not affine.map_first):
         scaled = None if values is None or row is None else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
-        made = [board.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
+        names = [mutable.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
     biased = bool(bias and bias[0])
     if biased or affine.kind in ("Add", "Sub"):
-        old = board.constants[bias[0]] if biased else np.zeros(channels)
+        old = mutable.constants[bias[0]] if biased else np.zeros(channels)
         shifted = None if old is None or row is None else affine.shifted(old.astype(np.float64), row)
-        shape = (channels,) if not biased else np.broadcast_shapes(board.tensors[bias[0]].shape, (channels,))
-        made.append(board.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
-    return tuple(made)
+        shape = (channels,) if not biased else np.broadcast_shapes(mutable.tensors[bias[0]].shape, (channels,))
+        names.append(mutable.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
+    return tuple(names)
 
 
 def _along_channels(row: np.ndarray, layer: Operator, shape: tuple[int, ...]) -> np.ndarray:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Graph, Operator
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.engine import REAL
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 
 class _PerChannel(NamedTuple):
@@ -31,47 +31,53 @@ def instances_as_groups(graph: Graph) -> Graph:
     """The graph with Add(Mul(Reshape(InstanceNormalization(Reshape(x))), s), b) as GroupNormalization(x, s, b); Mul, Add or both may be absent."""
     if not any(operator.kind == "InstanceNormalization" for operator in graph.operators):
         return graph
-    board = Board(graph)
+    mutable = MutableGraph(graph)
     for operator in graph.operators:
-        if operator.kind == "InstanceNormalization" and board.is_plain(operator):
-            _recognise(board, operator)
-    board.drop_dead()
-    return board.finish()
+        if operator.kind == "InstanceNormalization" and mutable.is_plain(operator):
+            _recognise(mutable, operator)
+    mutable.drop_dead()
+    return mutable.finish()
 
 
-def _recognise(board: Board, instance: Operator) -> None:
+def _recognise(mutable: MutableGraph, instance: Operator) -> None:
     """Put GroupNormalization in the place of the last of the parts, if they are that."""
-    split, last = board.plain_maker(instance.inputs[0]), board.only_reader(instance.outputs[0])
-    if split is None or last is None or not split.kind == last.kind == "Reshape" or not board.is_plain(last):
+    split, last = mutable.plain_maker(instance.inputs[0]), mutable.only_reader(instance.outputs[0])
+    if split is None or last is None or not split.kind == last.kind == "Reshape" or not mutable.is_plain(last):
         return
-    source, grouped = board.tensors[split.inputs[0]], board.tensors[instance.inputs[0]]
-    if board.tensors[last.outputs[0]].shape != source.shape or len(source.shape) < 3 or not source.dtype.startswith(REAL):
+    source, grouped = mutable.tensors[split.inputs[0]], mutable.tensors[instance.inputs[0]]
+    if mutable.tensors[last.outputs[0]].shape != source.shape or len(source.shape) < 3 or not source.dtype.startswith(REAL):
         return
     (images, channels, *_), groups = source.shape, grouped.shape[1]
-    if grouped.shape[0] != images or channels % groups or any(name not in board.constants for name in instance.inputs[1:]):
+    if grouped.shape[0] != images or channels % groups or any(name not in mutable.constants for name in instance.inputs[1:]):
         return
-    scale, bias = (board.constants[name] for name in instance.inputs[1:])
-    found = _PerChannel(*(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias)))
+    scale, bias = (mutable.constants[name] for name in instance.inputs[1:])
+    per_channel = _PerChannel(*(None if value is None else np.repeat(value, channels // groups) for value in (scale, bias)))
     for kind, applied in (("Mul", _PerChannel.times), ("Add", _PerChannel.plus)):
-        reader = board.only_reader(last.outputs[0])
-        operand = _by_channel(board, reader, last.outputs[0], channels) if reader is not None and reader.kind == kind else None
+        reader = mutable.only_reader(last.outputs[0])
+        operand = _by_channel(mutable, reader, last.outputs[0], channels) if reader is not None and reader.kind == kind else None
         if reader is not None and operand is not None:
-            value = board.constants[operand]
-            last, found = reader, applied(found, None if value is None else value.reshape(-1))
-    made = [
-        board.add_constant(f"{instance.name}.{part}", (channels,), source.dtype, value) for part, value in zip(("scale", "bias"), found, strict=True)
+            value = mutable.constants[operand]
+            last, per_channel = reader, applied(per_channel, None if value is None else value.reshape(-1))
+    constants = [
+        mutable.add_constant(f"{instance.name}.{part}", (channels,), source.dtype, value)
+        for part, value in zip(("scale", "bias"), per_channel, strict=True)
     ]
     attributes = {"num_groups": groups, "epsilon": instance.attributes.get("epsilon", 1e-5)}
-    board.change(Operator(last.name, "GroupNormalization", (source.name, *made), last.outputs, attributes, origin=instance.origin))
+    mutable.change(Operator(last.name, "GroupNormalization", (source.name, *constants), last.outputs, attributes, origin=instance.origin))
 
 
-def _by_channel(board: Board, operator: Operator, read: str, channels: int) -> str | None:
+def _by_channel(mutable: MutableGraph, operator: Operator, read: str, channels: int) -> str | None:
     """The constant operand of an elementwise operator that has a value for every channel, or one for all; None if there is none."""
-    shape = board.tensors[read].shape
+    shape = mutable.tensors[read].shape
     others = [name for name in operator.inputs if name != read]
-    if len(others) != 1 or others[0] not in board.constants or not board.is_plain(operator) or board.tensors[operator.outputs[0]].shape != shape:
+    if (
+        len(others) != 1
+        or others[0] not in mutable.constants
+        or not mutable.is_plain(operator)
+        or mutable.tensors[operator.outputs[0]].shape != shape
+    ):
         return None
-    own = board.tensors[others[0]].shape
+    own = mutable.tensors[others[0]].shape
     return (
         others[0]
         if len(own) <= len(shape) and (1,) * (len(shape) - len(own)) + own in ((1, channels, *(1,) * (len(shape) - 2)), (1,) * len(shape))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 
 from lfopt.ops import Tiling, spec
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.match import LARGE
-from lfopt.rewrite.rule import Match, Settings
+from lfopt.rewrite.mutable_graph import MutableGraph
+from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import MIRRORED, Condition
 
 Reason = str | None  # None: it holds
@@ -43,70 +43,70 @@ def _bound(condition: Condition, match: Match, facts: Facts) -> Reason:
 
 
 def _constant(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    computed = [v for v in variables if match.tensors[v] not in facts.board.constants]
+    computed = [v for v in variables if match.tensors[v] not in facts.mutable.constants]
     return f"{computed[0]} is no constant" if computed else None
 
 
 def _scalar(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    others = [v for v in variables if facts.board.scalar(match.tensors[v]) is None]
+    others = [v for v in variables if facts.mutable.scalar(match.tensors[v]) is None]
     return f"{others[0]} is no constant of one element" if others else None
 
 
 def _ordered(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    low, high = (facts.board.scalar(match.tensors[v]) for v in variables)
+    low, high = (facts.mutable.scalar(match.tensors[v]) for v in variables)
     return None if low is not None and high is not None and low <= high else f"{variables[0]} is not known to be at most {variables[1]}"
 
 
 def _without_axes(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    others = [v for v in variables if facts.board.tensors[match.tensors[v]].shape]
+    others = [v for v in variables if facts.mutable.tensors[match.tensors[v]].shape]
     return f"{others[0]} has axes" if others else None
 
 
 def _same(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    shapes = [_shape(facts.board, match, v) for v in variables]
+    shapes = [_shape(facts.mutable, match, v) for v in variables]
     return None if len(set(shapes)) == 1 else f"{' and '.join(variables)} have shapes {' and '.join(map(str, shapes))}"
 
 
 def _matrix(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    vectors = [v for v in variables if len(_shape(facts.board, match, v)) < 2]
+    vectors = [v for v in variables if len(_shape(facts.mutable, match, v)) < 2]
     return f"{vectors[0]} is no matrix" if vectors else None
 
 
 def _row(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
     """One element per column at most: every axis but the last has extent 1."""
-    tall = [v for v in variables if any(n != 1 for n in _shape(facts.board, match, v)[:-1])]
+    tall = [v for v in variables if any(n != 1 for n in _shape(facts.mutable, match, v)[:-1])]
     return f"{tall[0]} differs between rows" if tall else None
 
 
 def _integer(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
-    real = [v for v in variables if not facts.board.tensors[match.tensors[v]].dtype.startswith(("int", "uint", "bool"))]
+    real = [v for v in variables if not facts.mutable.tensors[match.tensors[v]].dtype.startswith(("int", "uint", "bool"))]
     return f"{real[0]} may be no number" if real else None
 
 
 def _modest(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
     """No constant so large that adding and taking it off again is a way to round."""
-    large = [v for v in variables if abs(facts.board.scalar(match.tensors[v]) or 0) > LARGE]
+    large = [v for v in variables if abs(facts.mutable.scalar(match.tensors[v]) or 0) > LARGE]
     return f"{large[0]} is so large that adding it rounds" if large else None
 
 
 def _finite(facts: Facts, match: Match, variables: Sequence[str]) -> Reason:
     """No element is infinite. Arithmetic is taken not to overflow; constants that are added, as masks are, must be seen."""
-    names = [name for v in variables for name in _unseen(facts.board, match.tensors[v])]
+    names = [name for v in variables for name in _unseen(facts.mutable, match.tensors[v])]
     return f"{names[0]!r} may hold infinities" if names else None
 
 
-def _unseen(board: Board, tensor: str) -> list[str]:
+def _unseen(mutable: MutableGraph, tensor: str) -> list[str]:
     """Where infinities could come from."""
-    if tensor in board.constants:
-        value = board.scalar(tensor)
+    if tensor in mutable.constants:
+        value = mutable.scalar(tensor)
         return [] if value is not None and isfinite(value) else [tensor]
-    operator = board.maker(tensor)
+    operator = mutable.maker(tensor)
     if operator is None or spec(operator.kind, operator.domain).tiling is Tiling.CONTRACT:
         return []
     if operator.kind not in SEEN_THROUGH:
         return [tensor]
     operands = operator.inputs[1:] if operator.kind == "Where" else operator.inputs[:1] if operator.kind in MOVES else operator.inputs
-    return [name for operand in operands for name in _unseen(board, operand)]
+    return [name for operand in operands for name in _unseen(mutable, operand)]
 
 
 def _bare(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
@@ -126,8 +126,8 @@ def _rising(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
 def _uniform(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
     """`uniform(k, x)`: k does not change along the axes that x folds, and lines up with the result."""
     k, x = names
-    shape, settings = _shape(facts.board, match, k), match.settings[x]
-    if facts.board.tensors[match.tensors[k]].elements == 1 and len(shape) <= (settings.rank or 0):
+    shape, settings = _shape(facts.mutable, match, k), match.settings[x]
+    if facts.mutable.tensors[match.tensors[k]].elements == 1 and len(shape) <= (settings.rank or 0):
         return None
     axes = _folded_axes(settings)
     if axes is None or settings.rank is None or len(shape) > settings.rank or not settings.keeps:
@@ -136,7 +136,7 @@ def _uniform(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
     return None if all(padded[axis] == 1 for axis in axes) else f"{k} changes along the axes that are folded"
 
 
-def _folded_axes(settings: Settings) -> frozenset[int] | None:
+def _folded_axes(settings: OperatorSettings) -> frozenset[int] | None:
     if settings.kind in ("Softmax", "LogSoftmax") and settings.rank is not None:
         axis = settings.attributes.get("axis", -1)
         return frozenset([axis % settings.rank]) if isinstance(axis, int) else None
@@ -161,8 +161,8 @@ def _normalized(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
     """`normalized(s, a, x)`: s has exactly the axes of a that x folds."""
     s, a, x = names
     count = len(match.settings[x].axes or ())
-    wanted, found = _shape(facts.board, match, a)[-count:], _shape(facts.board, match, s)
-    return None if found == wanted else f"{s} has shape {found}; {wanted} is wanted"
+    wanted, shape = _shape(facts.mutable, match, a)[-count:], _shape(facts.mutable, match, s)
+    return None if shape == wanted else f"{s} has shape {shape}; {wanted} is wanted"
 
 
 def _along(facts: Facts, match: Match, labels: Sequence[str]) -> Reason:
@@ -175,15 +175,15 @@ def _within(facts: Facts, match: Match, names: Sequence[str]) -> Reason:
     """`within(a, x)`: a Clip changes no element."""
     a, x = names
     known, bounds = facts.of(match.tensors[a]), (*match.settings[x].inputs, "", "")[:2]
-    low, high = (facts.board.scalar(name) if name else None for name in bounds)
+    low, high = (facts.mutable.scalar(name) if name else None for name in bounds)
     if (bounds[0] and low is None) or (bounds[1] and high is None):
         return "the bounds are not known"
     inside = (low is None or known.low >= low) and (high is None or known.high <= high)
     return None if inside else f"{a} is {match.tensors[a]!r}, in [{known.low:g}, {known.high:g}]"
 
 
-def _shape(board: Board, match: Match, variable: str) -> tuple[int, ...]:
-    return board.tensors[match.tensors[variable]].shape
+def _shape(mutable: MutableGraph, match: Match, variable: str) -> tuple[int, ...]:
+    return mutable.tensors[match.tensors[variable]].shape
 
 
 MOVES = frozenset({"Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})

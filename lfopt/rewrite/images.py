@@ -10,7 +10,7 @@ import numpy as np
 from lfopt.ir import Box, Graph, Operator, cut, whole
 from lfopt.ops import spec
 from lfopt.ops.call import Call
-from lfopt.rewrite.board import Board
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 SHAPED = {"Reshape": 1, "Expand": 1, "Resize": 3}  # operators with an operand that is the shape of the result, and which
 BY_POSITION = frozenset({"Trilu", "EyeLike"})  # what they make of an element follows from where it is in the last two axes
@@ -94,24 +94,24 @@ def _each(shape: tuple[int, ...], images: int) -> tuple[int, ...]:
 
 
 def _narrowed(graph: Graph, several: set[str], images: int) -> Graph:
-    board = Board(graph)
+    mutable = MutableGraph(graph)
     for name in several:
-        tensor = board.tensors[name]
-        board.tensors[name] = replace(tensor, shape=_each(tensor.shape, images))
+        tensor = mutable.tensors[name]
+        mutable.tensors[name] = replace(tensor, shape=_each(tensor.shape, images))
     for operator in graph.operators:
         if not (name := _shape_operand(operator)):
             continue
         index = SHAPED[operator.kind]
-        old, made = graph.constants[name], board.tensors[operator.outputs[0]].shape
+        old, narrowed = graph.constants[name], mutable.tensors[operator.outputs[0]].shape
         assert old is not None, "seen above"
-        shape = np.array(made if operator.kind == "Reshape" else _shrunk(old, graph.shape(operator.outputs[0]), made), old.dtype)
-        constant = board.add_constant(f"{operator.outputs[0]}.shape", shape.shape, old.dtype.name, shape)
-        board.change(replace(operator, inputs=(*operator.inputs[:index], constant, *operator.inputs[index + 1 :])))
-    return board.finish()
+        shape = np.array(narrowed if operator.kind == "Reshape" else _shrunk(old, graph.shape(operator.outputs[0]), narrowed), old.dtype)
+        constant = mutable.add_constant(f"{operator.outputs[0]}.shape", shape.shape, old.dtype.name, shape)
+        mutable.change(replace(operator, inputs=(*operator.inputs[:index], constant, *operator.inputs[index + 1 :])))
+    return mutable.finish()
 
 
-def _shrunk(old: np.ndarray, before: tuple[int, ...], made: tuple[int, ...]) -> list[int]:
+def _shrunk(old: np.ndarray, before: tuple[int, ...], after: tuple[int, ...]) -> list[int]:
     """A shape, of the same rank, for the result of one image. Of fewer axes it does not speak of images."""
     return (
-        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, made, strict=True)] if len(old) == len(before) else old.tolist()
+        [b if extent == a != b else int(extent) for extent, a, b in zip(old, before, after, strict=True)] if len(old) == len(before) else old.tolist()
     )

@@ -15,7 +15,7 @@ class Applied:
     rule: str
     family: str
     operators: tuple[str, ...]  # names of those that went
-    made: tuple[str, ...]  # names of those that came
+    added: tuple[str, ...]  # names of those that came
     flops_before: int  # of those that went
     flops_after: int  # of those that came
 

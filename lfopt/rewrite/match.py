@@ -16,8 +16,8 @@ from math import isclose
 from lfopt.ir import Attribute, Operator
 from lfopt.ops import Family, spec
 from lfopt.ops.parameters import reduced_axes
-from lfopt.rewrite.board import Board, signature
-from lfopt.rewrite.rule import Match, Settings
+from lfopt.rewrite.mutable_graph import MutableGraph, signature
+from lfopt.rewrite.rule import Match, OperatorSettings
 from lfopt.rewrite.terms import Apply, Derived, Number, Term, Variable
 
 ASSOCIATIVE = frozenset("Add Mul Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor".split())  # and commutative
@@ -28,24 +28,24 @@ LONGEST = 12  # operators of a chain that are looked at together
 TRIALS = 200  # orders of the operands of an inner chain that are tried
 
 
-def matches(board: Board, pattern: Apply, operator: Operator, chain: Chain | None) -> Iterator[Match]:
+def matches(mutable: MutableGraph, pattern: Apply, operator: Operator, chain: Chain | None) -> Iterator[Match]:
     """Ways in which the pattern stands at an operator. Of an associative one the chain is given, and matches name the operands left over."""
     if chain is None:
-        yield from _applied(board, pattern, operator, Match())
+        yield from _applied(mutable, pattern, operator, Match())
         return
     wanted = sorted(flattened(pattern), key=lambda term: isinstance(term, Variable))  # the most telling first
     if len(wanted) <= len(chain.leaves):
-        yield from _laid(board, wanted, chain.leaves, Match(operators=chain.operators))
+        yield from _laid(mutable, wanted, chain.leaves, Match(operators=chain.operators))
 
 
-def _laid(board: Board, wanted: Sequence[Term], leaves: tuple[str, ...], found: Match) -> Iterator[Match]:
+def _laid(mutable: MutableGraph, wanted: Sequence[Term], leaves: tuple[str, ...], partial: Match) -> Iterator[Match]:
     """Ways to lay terms over different leaves."""
     if not wanted:
-        yield Match(found.tensors, found.settings, found.operators, leaves)
+        yield Match(partial.tensors, partial.settings, partial.operators, leaves)
         return
     for place, leaf in enumerate(leaves):
-        for step in _term(board, wanted[0], leaf, found):
-            yield from _laid(board, wanted[1:], (*leaves[:place], *leaves[place + 1 :]), step)
+        for step in _term(mutable, wanted[0], leaf, partial):
+            yield from _laid(mutable, wanted[1:], (*leaves[:place], *leaves[place + 1 :]), step)
 
 
 class Chain:
@@ -55,15 +55,15 @@ class Chain:
         self.leaves, self.operators = leaves, operators
 
     @classmethod
-    def of(cls, board: Board, root: Operator) -> Chain:
+    def of(cls, mutable: MutableGraph, root: Operator) -> Chain:
         """The largest one below an operator; where others read an intermediate result, that is a leaf."""
         leaves: list[str] = []
-        operators, loose = [root.name], _is_loose(board, root)
+        operators, loose = [root.name], _is_loose(mutable, root)
 
         def walk(tensor: str) -> None:
-            maker = board.plain_maker(tensor)
-            inner = maker is not None and maker.kind == root.kind and len(maker.inputs) == 2 and loose and _is_loose(board, maker)
-            if maker is None or not inner or board.only_reader(tensor) is None or len(operators) >= LONGEST:
+            maker = mutable.plain_maker(tensor)
+            inner = maker is not None and maker.kind == root.kind and len(maker.inputs) == 2 and loose and _is_loose(mutable, maker)
+            if maker is None or not inner or mutable.only_reader(tensor) is None or len(operators) >= LONGEST:
                 leaves.append(tensor)
                 return
             operators.append(maker.name)
@@ -75,17 +75,17 @@ class Chain:
         return cls(tuple(leaves), tuple(operators))
 
 
-def is_inner(board: Board, operator: Operator) -> bool:
+def is_inner(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it is part of the chain of the operator that reads it."""
-    reader = board.only_reader(operator.outputs[0]) if operator.kind in ASSOCIATIVE and len(operator.inputs) == 2 else None
-    if reader is None or reader.kind != operator.kind or not board.is_plain(reader):
+    reader = mutable.only_reader(operator.outputs[0]) if operator.kind in ASSOCIATIVE and len(operator.inputs) == 2 else None
+    if reader is None or reader.kind != operator.kind or not mutable.is_plain(reader):
         return False
-    return _is_loose(board, reader) and _is_loose(board, operator)
+    return _is_loose(mutable, reader) and _is_loose(mutable, operator)
 
 
-def _is_loose(board: Board, operator: Operator) -> bool:
+def _is_loose(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it may be grouped otherwise: a sum with a large constant may be there to round, as (x + 1.5 * 2**23) - 1.5 * 2**23, or to mask."""
-    return operator.kind != "Add" or all(abs(board.scalar(name) or 0) <= LARGE for name in operator.inputs)
+    return operator.kind != "Add" or all(abs(mutable.scalar(name) or 0) <= LARGE for name in operator.inputs)
 
 
 @cache
@@ -96,68 +96,68 @@ def flattened(term: Apply) -> tuple[Term, ...]:
     )
 
 
-def settings_of(board: Board, operator: Operator, operands: int) -> Settings:
+def settings_of(mutable: MutableGraph, operator: Operator, operands: int) -> OperatorSettings:
     """What an operator is told besides its first operands."""
-    call, given = board.call(operator), operator.inputs[operands:]
+    call, given = mutable.call(operator), operator.inputs[operands:]
     if spec(operator.kind).family is Family.REDUCTION:
         axes, keeps = reduced_axes(call), bool(call.attribute("keepdims", 1))
         key = (axes, keeps) if axes is not None else object()
-        return Settings(operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps)
-    values = tuple(name if (value := board.constants.get(name)) is None else (value.shape, value.tobytes()) for name in given)
+        return OperatorSettings(operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps)
+    values = tuple(name if (value := mutable.constants.get(name)) is None else (value.shape, value.tobytes()) for name in given)
     key = (signature(operator.kind, (), operator.attributes)[1:], values)
     rank = None if spec(operator.kind).elementwise else len(call.shape(0))
-    return Settings(operator.kind, operator.attributes, given, key, rank)
+    return OperatorSettings(operator.kind, operator.attributes, given, key, rank)
 
 
-def _term(board: Board, term: Term, tensor: str, found: Match) -> Iterator[Match]:
+def _term(mutable: MutableGraph, term: Term, tensor: str, partial: Match) -> Iterator[Match]:
     if isinstance(term, Variable):
-        bound = found.tensors.get(term.name)
+        bound = partial.tensors.get(term.name)
         if bound is None:
-            yield Match({**found.tensors, term.name: tensor}, found.settings, found.operators, found.rest)
+            yield Match({**partial.tensors, term.name: tensor}, partial.settings, partial.operators, partial.rest)
         elif bound == tensor:
-            yield found
+            yield partial
         return
     if isinstance(term, Number):
-        value = board.scalar(tensor)
+        value = mutable.scalar(tensor)
         if value is not None and isclose(value, term.value, rel_tol=CLOSE):
-            yield found
+            yield partial
         return
-    operator = board.plain_maker(tensor)
+    operator = mutable.plain_maker(tensor)
     if operator is not None and operator.kind == term.kind:
-        yield from _applied(board, term, operator, found)
+        yield from _applied(mutable, term, operator, partial)
 
 
-def _applied(board: Board, term: Apply, operator: Operator, found: Match) -> Iterator[Match]:
-    found = Match(found.tensors, found.settings, (*found.operators, operator.name), found.rest)
+def _applied(mutable: MutableGraph, term: Apply, operator: Operator, partial: Match) -> Iterator[Match]:
+    partial = Match(partial.tensors, partial.settings, (*partial.operators, operator.name), partial.rest)
     if term.label is not None:
         if len(operator.inputs) < len(term.operands):
             return
-        settings = settings_of(board, operator, len(term.operands))
-        known = found.settings.get(term.label)
+        settings = settings_of(mutable, operator, len(term.operands))
+        known = partial.settings.get(term.label)
         if known is not None and known.key != settings.key:
             return
-        found = replace(found, settings={**found.settings, term.label: settings})
+        partial = replace(partial, settings={**partial.settings, term.label: settings})
     elif len(operator.inputs) != len(term.operands) or not _has(operator, term):
         return
     inputs = operator.inputs[: len(term.operands)]
     if term.kind in ASSOCIATIVE and len(wanted := flattened(term)) > 2:
-        chain = Chain.of(board, operator)
+        chain = Chain.of(mutable, operator)
         if len(chain.leaves) == len(wanted):
-            found = replace(found, operators=(*found.operators, *chain.operators[1:]))
+            partial = replace(partial, operators=(*partial.operators, *chain.operators[1:]))
             for order in islice(permutations(chain.leaves), TRIALS):
-                yield from _all(board, wanted, order, found)
+                yield from _all(mutable, wanted, order, partial)
         return
-    yield from _all(board, term.operands, inputs, found)
+    yield from _all(mutable, term.operands, inputs, partial)
     if term.kind in COMMUTATIVE and inputs[0] != inputs[1] and term.operands[0] != term.operands[1]:
-        yield from _all(board, term.operands, inputs[::-1], found)
+        yield from _all(mutable, term.operands, inputs[::-1], partial)
 
 
-def _all(board: Board, terms: Sequence[Term], tensors: Sequence[str], found: Match) -> Iterator[Match]:
+def _all(mutable: MutableGraph, terms: Sequence[Term], tensors: Sequence[str], partial: Match) -> Iterator[Match]:
     if not terms:
-        yield found
+        yield partial
         return
-    for step in _term(board, terms[0], tensors[0], found):
-        yield from _all(board, terms[1:], tensors[1:], step)
+    for step in _term(mutable, terms[0], tensors[0], partial):
+        yield from _all(mutable, terms[1:], tensors[1:], step)
 
 
 def _has(operator: Operator, term: Apply) -> bool:
@@ -166,7 +166,7 @@ def _has(operator: Operator, term: Apply) -> bool:
     return operator.attributes.keys() == stated.keys() and all(_agrees(operator.attributes[name], value) for name, value in stated.items())
 
 
-def _agrees(found: Attribute, wanted: float | str | Derived) -> bool:
-    if isinstance(wanted, str | Derived) or not isinstance(found, int | float):
-        return found == wanted
-    return isclose(found, wanted, rel_tol=CLOSE)
+def _agrees(value: Attribute, wanted: float | str | Derived) -> bool:
+    if isinstance(wanted, str | Derived) or not isinstance(value, int | float):
+        return value == wanted
+    return isclose(value, wanted, rel_tol=CLOSE)

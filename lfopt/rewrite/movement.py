@@ -19,123 +19,123 @@ import numpy as np
 
 from lfopt.ir import Operator, Tensor
 from lfopt.ops import spec
+from lfopt.ops.call import Shape
 from lfopt.ops.parameters import permutation
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.log import Applied, Log
+from lfopt.rewrite.mutable_graph import MutableGraph
 
-Shape = tuple[int, ...]
 Atom = tuple[int, tuple[int, ...]]  # extent; path: which piece of which axis, in order of the input
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 MOVES = VIEWS | {"Transpose"}
 NAME = "chain of Transpose and Reshape"
 
 
-def shorten_moves(board: Board, log: Log) -> int:
+def shorten_moves(mutable: MutableGraph, log: Log) -> int:
     """Replace every chain that has a shorter equal; the number of chains."""
     count = 0
-    for name in tuple(board.operators):
-        operator = board.operators.get(name)
-        if operator is None or not _is_move(board, operator) or _continues(board, operator):
+    for name in tuple(mutable.operators):
+        operator = mutable.operators.get(name)
+        if operator is None or not _is_move(mutable, operator) or _continues(mutable, operator):
             continue
-        chain = _chain(board, operator)
-        count += len(chain) > 1 and _shortened(board, chain, log)
+        chain = _chain(mutable, operator)
+        count += len(chain) > 1 and _shortened(mutable, chain, log)
     return count
 
 
-def _is_move(board: Board, operator: Operator) -> bool:
-    return operator.kind in MOVES and board.is_plain(operator)
+def _is_move(mutable: MutableGraph, operator: Operator) -> bool:
+    return operator.kind in MOVES and mutable.is_plain(operator)
 
 
-def _continues(board: Board, operator: Operator) -> bool:
+def _continues(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether the chain goes on after it, so that it is looked at from there."""
-    reader = board.only_reader(operator.outputs[0])
-    while reader is not None and _is_pointwise(board, reader):
-        reader = board.only_reader(reader.outputs[0])
-    return reader is not None and _is_move(board, reader)
+    reader = mutable.only_reader(operator.outputs[0])
+    while reader is not None and _is_pointwise(mutable, reader):
+        reader = mutable.only_reader(reader.outputs[0])
+    return reader is not None and _is_move(mutable, reader)
 
 
-def _is_pointwise(board: Board, operator: Operator) -> bool:
+def _is_pointwise(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it is a function of one map, element by element, that knows no axes."""
-    if not spec(operator.kind).elementwise or not board.is_plain(operator) or operator.kind in ("BatchNormalization", "PRelu"):
+    if not spec(operator.kind).elementwise or not mutable.is_plain(operator) or operator.kind in ("BatchNormalization", "PRelu"):
         return False
-    maps = _maps(board, operator)
-    return len(maps) == 1 and board.tensors[maps[0]].shape == board.tensors[operator.outputs[0]].shape
+    maps = _maps(mutable, operator)
+    return len(maps) == 1 and mutable.tensors[maps[0]].shape == mutable.tensors[operator.outputs[0]].shape
 
 
-def _source(board: Board, operator: Operator) -> str:
+def _source(mutable: MutableGraph, operator: Operator) -> str:
     """The map that it moves or maps."""
     if operator.kind in MOVES:
         return operator.inputs[0]
-    return _maps(board, operator)[0]
+    return _maps(mutable, operator)[0]
 
 
-def _maps(board: Board, operator: Operator) -> list[str]:
+def _maps(mutable: MutableGraph, operator: Operator) -> list[str]:
     """Operands that are no numbers."""
-    return [name for name in operator.inputs if name and not (name in board.constants and board.tensors[name].shape == ())]
+    return [name for name in operator.inputs if name and not (name in mutable.constants and mutable.tensors[name].shape == ())]
 
 
-def _chain(board: Board, last: Operator) -> list[Operator]:
+def _chain(mutable: MutableGraph, last: Operator) -> list[Operator]:
     """Moves and functions that nothing else reads, first to last; the first is a move."""
     chain = [last]
     while True:
-        tensor = _source(board, chain[-1])
-        maker = board.plain_maker(tensor)
-        if maker is None or board.only_reader(tensor) is None or not (_is_move(board, maker) or _is_pointwise(board, maker)):
+        tensor = _source(mutable, chain[-1])
+        maker = mutable.plain_maker(tensor)
+        if maker is None or mutable.only_reader(tensor) is None or not (_is_move(mutable, maker) or _is_pointwise(mutable, maker)):
             break
         chain.append(maker)
-    while not _is_move(board, chain[-1]):
+    while not _is_move(mutable, chain[-1]):
         chain.pop()
     return chain[::-1]
 
 
-def _shortened(board: Board, chain: list[Operator], log: Log) -> bool:
+def _shortened(mutable: MutableGraph, chain: list[Operator], log: Log) -> bool:
     start, end = chain[0].inputs[0], chain[-1].outputs[0]
     moves = [operator for operator in chain if operator.kind in MOVES]
     functions = [operator for operator in chain if operator.kind not in MOVES]
     steps = composed(
-        board.tensors[start].shape,
-        [(permutation(board.call(op)) if op.kind == "Transpose" else None, board.tensors[op.outputs[0]].shape) for op in moves],
+        mutable.tensors[start].shape,
+        [(permutation(mutable.call(op)) if op.kind == "Transpose" else None, mutable.tensors[op.outputs[0]].shape) for op in moves],
     )
     if steps is None:
         log.refuse(NAME, chain[-1].name, "its Reshapes cut axes at places that have no common refinement")
         return False
     if len(steps) >= len(moves):
         return False
-    position = board.position[chain[-1].name]
+    position = mutable.position[chain[-1].name]
     for operator in chain:
-        board.remove(operator.name)
-    made: list[str] = []
-    tensor, dtype = start, board.tensors[start].dtype
+        mutable.remove(operator.name)
+    names: list[str] = []
+    tensor, dtype = start, mutable.tensors[start].dtype
     for place, step in enumerate(steps):
         last = place == len(steps) - 1 and not functions
         kind = "Reshape" if step[0] is None else "Transpose"
-        name = board.fresh(moves[-1].name if kind == moves[-1].kind else f"{moves[-1].name}.{kind}")
-        result = end if last else board.fresh(f"{end}.moved")
-        board.tensors[result] = Tensor(result, step[1], dtype)
-        board.add(replace(_move(board, name, tensor, result, *step), origin=moves[-1].origin), position)
-        made.append(name)
+        name = mutable.fresh(moves[-1].name if kind == moves[-1].kind else f"{moves[-1].name}.{kind}")
+        result = end if last else mutable.fresh(f"{end}.moved")
+        mutable.tensors[result] = Tensor(result, step[1], dtype)
+        mutable.add(replace(_move(mutable, name, tensor, result, *step), origin=moves[-1].origin), position)
+        names.append(name)
         tensor = result
     for place, operator in enumerate(functions):
-        result = end if place == len(functions) - 1 else board.fresh(f"{operator.outputs[0]}.moved")
-        source = operator.inputs.index(_source(board, operator))
+        result = end if place == len(functions) - 1 else mutable.fresh(f"{operator.outputs[0]}.moved")
+        source = operator.inputs.index(_source(mutable, operator))
         inputs = (*operator.inputs[:source], tensor, *operator.inputs[source + 1 :])
-        board.tensors[result] = Tensor(result, board.tensors[end].shape, board.tensors[operator.outputs[0]].dtype)
-        board.add(replace(operator, inputs=inputs, outputs=(result,)), position)
-        made.append(operator.name)
+        mutable.tensors[result] = Tensor(result, mutable.tensors[end].shape, mutable.tensors[operator.outputs[0]].dtype)
+        mutable.add(replace(operator, inputs=inputs, outputs=(result,)), position)
+        names.append(operator.name)
         tensor = result
     if tensor != end:
-        board.redirect(end, tensor)
-    log.applied.append(Applied(NAME, "clean-up", tuple(op.name for op in chain), tuple(made), 0, 0))
+        mutable.redirect(end, tensor)
+    log.applied.append(Applied(NAME, "clean-up", tuple(op.name for op in chain), tuple(names), 0, 0))
     return True
 
 
 Step = tuple[Shape | None, Shape]  # permutation of a Transpose, None of a Reshape; shape of the result
 
 
-def _move(board: Board, name: str, source: str, result: str, perm: Shape | None, shape: Shape) -> Operator:
+def _move(mutable: MutableGraph, name: str, source: str, result: str, perm: Shape | None, shape: Shape) -> Operator:
     if perm is not None:
         return Operator(name, "Transpose", (source,), (result,), {"perm": perm})
-    wanted = board.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape, np.int64))
+    wanted = mutable.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape, np.int64))
     return Operator(name, "Reshape", (source, wanted), (result,))
 
 
@@ -245,12 +245,12 @@ def _direct(shape: Shape, end: Shape, atoms: list[list[Atom]]) -> Shape | None:
     """The permutation of whole axes, if that is what it is; axes of extent 1 fill the places that are left."""
     if sorted(shape) != sorted(end):
         return None
-    found: list[int | None] = []
+    permuted: list[int | None] = []
     for axis, extent in zip(atoms, end, strict=True):
         pieces = [atom for atom in axis if atom[0] != 1]
         whole = sorted(pieces, key=lambda atom: atom[1]) == pieces and len({atom[1][0] for atom in pieces}) == 1
         if extent != 1 and not (whole and shape[pieces[0][1][0]] == extent):
             return None
-        found.append(None if extent == 1 else pieces[0][1][0])
+        permuted.append(None if extent == 1 else pieces[0][1][0])
     ones = [axis for axis, extent in enumerate(shape) if extent == 1]
-    return tuple(ones.pop(0) if axis is None else axis for axis in found)
+    return tuple(ones.pop(0) if axis is None else axis for axis in permuted)

@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from lfopt.ir import Graph, Operator
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.fold import fold_affine, fold_batch_normalization
 from lfopt.rewrite.log import Log
+from lfopt.rewrite.mutable_graph import MutableGraph
 
 SCALING = ("Mul", "Div", "Add", "Sub")
 
@@ -22,19 +22,19 @@ def as_convolutions(graph: Graph) -> Graph:
 
     Several in a row become one.
     """
-    board, made = Board(graph), set[str]()  # made: by what takes in a scale that follows
+    mutable, scalable = MutableGraph(graph), set[str]()  # scalable: by what takes in a scale that follows
     for operator in graph.operators:
         if operator.kind in ("Conv", "ConvTranspose") and not operator.domain:
-            made.add(operator.outputs[0])
+            scalable.add(operator.outputs[0])
         source = _map(graph, operator)
         if source is not None:
-            if source not in made or board.only_reader(source) is not operator:
-                unit = _unit(board, operator, source)
-                board.change(replace(operator, inputs=tuple(unit if name == source else name for name in operator.inputs)))
-            made.add(operator.outputs[0])
-    board = Board(fold_batch_normalization(board.finish()))
-    fold_affine(board, Log())
-    return board.finish()
+            if source not in scalable or mutable.only_reader(source) is not operator:
+                unit = _unit(mutable, operator, source)
+                mutable.change(replace(operator, inputs=tuple(unit if name == source else name for name in operator.inputs)))
+            scalable.add(operator.outputs[0])
+    mutable = MutableGraph(fold_batch_normalization(mutable.finish()))
+    fold_affine(mutable, Log())
+    return mutable.finish()
 
 
 def _map(graph: Graph, operator: Operator) -> str | None:
@@ -58,13 +58,13 @@ def _map(graph: Graph, operator: Operator) -> str | None:
     return source if known and per_channel and shape[1] > 1 else None
 
 
-def _unit(board: Board, operator: Operator, source: str) -> str:
+def _unit(mutable: MutableGraph, operator: Operator, source: str) -> str:
     """The result of a new depthwise convolution before an operator, which changes nothing."""
-    name, tensor = board.fresh(f"{operator.name}.channels"), board.tensors[source]
+    name, tensor = mutable.fresh(f"{operator.name}.channels"), mutable.tensors[source]
     channels = tensor.shape[1]
-    weight = board.add_constant(f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1)))
-    result = board.fresh(f"{name}.result")
-    board.tensors[result] = replace(tensor, name=result)
+    weight = mutable.add_constant(f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1)))
+    result = mutable.fresh(f"{name}.result")
+    mutable.tensors[result] = replace(tensor, name=result)
     attributes = {"group": channels, "kernel_shape": (1, 1)}
-    board.add(Operator(name, "Conv", (source, weight), (result,), attributes, origin=operator.origin), board.position[operator.name])
+    mutable.add(Operator(name, "Conv", (source, weight), (result,), attributes, origin=operator.origin), mutable.position[operator.name])
     return result

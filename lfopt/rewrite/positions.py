@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from lfopt.ir import Attribute, Graph, Operator
 from lfopt.ops import spec
-from lfopt.rewrite.board import Board
-from lfopt.rewrite.views import Shape, add_view, behind, new_tensor, skip_views, view_of
+from lfopt.ops.call import Shape
+from lfopt.rewrite.mutable_graph import MutableGraph
+from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_of
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool"})
@@ -31,139 +32,139 @@ BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an 
 
 def on_positions(graph: Graph) -> Graph:
     """Convolutions of maps [n, c, l], and what stands beside them, as operators on [n, c, l, 1] between views."""
-    board, part = Board(graph), dict[str, None]()
+    mutable, part = MutableGraph(graph), dict[str, None]()
     for operator in graph.operators:
-        if operator.name not in part and (operator.kind in CONVOLUTIONS or _behind_column(board, operator)) and _takes_part(board, operator):
-            part |= _around(board, operator)
+        if operator.name not in part and (operator.kind in CONVOLUTIONS or _behind_column(mutable, operator)) and _takes_part(mutable, operator):
+            part |= _around(mutable, operator)
     if not part:
         return graph
     for operator in graph.operators:
         if operator.name in part:
-            _convert(board, operator)
-    for operator in [*board.operators.values()]:
-        skip_views(board, operator)
-    board.drop_dead()
-    return board.finish()
+            _convert(mutable, operator)
+    for operator in [*mutable.operators.values()]:
+        skip_views(mutable, operator)
+    mutable.drop_dead()
+    return mutable.finish()
 
 
 # -- what takes part -------------------------------------------------------------------------------------------------------------------------
 
 
-def _takes_part(board: Board, operator: Operator) -> bool:
+def _takes_part(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it is a convolution or pool along one axis, or works element by element on maps of one shape [n, c, l], or turns such maps round."""
-    if not board.is_plain(operator) or len(made := board.tensors[operator.outputs[0]].shape) != 3:
+    if not mutable.is_plain(operator) or len(shape := mutable.tensors[operator.outputs[0]].shape) != 3:
         return False
-    maps = [name for name in operator.inputs if name and name not in board.constants]
+    maps = [name for name in operator.inputs if name and name not in mutable.constants]
     if operator.kind in CONVOLUTIONS:
         return maps == [operator.inputs[0]]
     if operator.kind in POOLS:
         return True
     if operator.kind == "Transpose":
         return operator.attributes.get("perm") == SWAP
-    return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(board.tensors[name].shape == made for name in maps)
+    return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(mutable.tensors[name].shape == shape for name in maps)
 
 
-def _behind_column(board: Board, operator: Operator) -> bool:
+def _behind_column(mutable: MutableGraph, operator: Operator) -> bool:
     """Whether it reads the result [n, c, l, 1] of a convolution as [n, c, l]."""
     for name in operator.inputs:
-        for source in behind(board, name)[1:] if name else ():
-            maker = board.maker(source)
-            if maker is not None and maker.kind in CONVOLUTIONS and board.tensors[source].shape == _as_column(board.tensors[name].shape):
+        for source in behind(mutable, name)[1:] if name else ():
+            maker = mutable.maker(source)
+            if maker is not None and maker.kind in CONVOLUTIONS and mutable.tensors[source].shape == _as_column(mutable.tensors[name].shape):
                 return True
     return False
 
 
-def _around(board: Board, first: Operator) -> dict[str, None]:
+def _around(mutable: MutableGraph, first: Operator) -> dict[str, None]:
     """An operator and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
-    found, todo = {first.name: None}, [first]
+    members, todo = {first.name: None}, [first]
     while todo:
         operator = todo.pop()
         if operator.kind == "Transpose":
-            found |= dict.fromkeys(_behind_turn(board, operator))
+            members |= dict.fromkeys(_behind_turn(mutable, operator))
             continue
-        near = [maker for name in operator.inputs if name and (maker := board.maker(name)) is not None]
-        near += [board.operators[name] for name in board.readers.get(operator.outputs[0], ())]
+        near = [maker for name in operator.inputs if name and (maker := mutable.maker(name)) is not None]
+        near += [mutable.operators[name] for name in mutable.readers.get(operator.outputs[0], ())]
         for other in near:
-            if other.name not in found and _takes_part(board, other):
-                found[other.name] = None
+            if other.name not in members and _takes_part(mutable, other):
+                members[other.name] = None
                 todo.append(other)
-    return found
+    return members
 
 
-def _behind_turn(board: Board, operator: Operator) -> Iterator[str]:
+def _behind_turn(mutable: MutableGraph, operator: Operator) -> Iterator[str]:
     """What works element by element on the result of an operator, and on what comes of that, with no other map."""
-    for name in board.readers.get(operator.outputs[0], ()):
-        reader = board.operators[name]
-        maps = {given for given in reader.inputs if given and given not in board.constants}
-        if reader.kind not in BY_CHANNEL and spec(reader.kind).elementwise and maps == {*operator.outputs} and _takes_part(board, reader):
+    for name in mutable.readers.get(operator.outputs[0], ()):
+        reader = mutable.operators[name]
+        maps = {given for given in reader.inputs if given and given not in mutable.constants}
+        if reader.kind not in BY_CHANNEL and spec(reader.kind).elementwise and maps == {*operator.outputs} and _takes_part(mutable, reader):
             yield name
-            yield from _behind_turn(board, reader)
+            yield from _behind_turn(mutable, reader)
 
 
 # -- what becomes of it ----------------------------------------------------------------------------------------------------------------------
 
 
-def _convert(board: Board, operator: Operator) -> None:
+def _convert(mutable: MutableGraph, operator: Operator) -> None:
     """Let an operator work on [n, c, l, 1], with views around it."""
-    (made,), tensor = operator.outputs, board.tensors[operator.outputs[0]]
+    (result_name,), tensor = operator.outputs, mutable.tensors[operator.outputs[0]]
     if operator.kind == "Transpose":
-        _turn(board, operator)
+        _turn(mutable, operator)
         return
-    turned = any(_is_view(board, name, _as_row) for name in operator.inputs if name and name not in board.constants)
+    turned = any(_is_view(mutable, name, _as_row) for name in operator.inputs if name and name not in mutable.constants)
     form = _as_row if turned else _as_column
-    result = new_tensor(board, f"{made}.column", form(tensor.shape), tensor.dtype)
-    inputs = tuple(_input(board, index, operator, form) for index in range(len(operator.inputs)))
+    result = new_tensor(mutable, f"{result_name}.column", form(tensor.shape), tensor.dtype)
+    inputs = tuple(_input(mutable, index, operator, form) for index in range(len(operator.inputs)))
     attributes = operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
-    board.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
-    add_view(board, operator, result, made)
+    mutable.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
+    add_view(mutable, operator, result, result_name)
 
 
 def _with_second_axis(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
     """Attributes of a convolution or pool along one axis, for two of them, the second of extent 1."""
-    found = dict(attributes)
+    widened = dict(attributes)
     for name, neutral in PER_AXIS.items():
-        match found.get(name):
+        match widened.get(name):
             case (int(along),):
-                found[name] = (along, neutral)
+                widened[name] = (along, neutral)
             case _:
                 pass
-    match found.get("pads"):
+    match widened.get("pads"):
         case (int(first), int(last)):
-            found["pads"] = (first, 0, last, 0)
+            widened["pads"] = (first, 0, last, 0)
         case _:
             pass
-    return found
+    return widened
 
 
-def _input(board: Board, index: int, operator: Operator, form: Callable[[Shape], Shape]) -> str:
+def _input(mutable: MutableGraph, index: int, operator: Operator, form: Callable[[Shape], Shape]) -> str:
     """An operand in the form that goes with the result."""
     name = operator.inputs[index]
     if not name or (operator.kind in CONVOLUTIONS and index > 1):
         return name
-    tensor = board.tensors[name]
-    if name not in board.constants:
-        return view_of(board, name, form(tensor.shape), f"{name}.column", operator)
+    tensor = mutable.tensors[name]
+    if name not in mutable.constants:
+        return view_of(mutable, name, form(tensor.shape), f"{name}.column", operator)
     if index in spec(operator.kind).parameters or len(tensor.shape) < (3 if form is _as_row else 1):
         return name
-    value, shape = board.constants[name], form(tensor.shape)
-    return board.add_constant(f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape))
+    value, shape = mutable.constants[name], form(tensor.shape)
+    return mutable.add_constant(f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape))
 
 
-def _turn(board: Board, operator: Operator) -> None:
+def _turn(mutable: MutableGraph, operator: Operator) -> None:
     """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back. Both have l rows."""
-    (source,), (made,) = operator.inputs, operator.outputs
-    forward = _is_view(board, source, _as_column)
+    (source,), (turned,) = operator.inputs, operator.outputs
+    forward = _is_view(mutable, source, _as_column)
     before, after = (_as_column, _as_row) if forward else (_as_row, _as_column)
-    result = new_tensor(board, f"{made}.turned", after(board.tensors[made].shape), board.tensors[made].dtype)
-    given = view_of(board, source, before(board.tensors[source].shape), f"{source}.row", operator)
-    board.change(replace(operator, inputs=(given,), outputs=(result,), attributes={"perm": (0, 3, 2, 1)}))
-    add_view(board, operator, result, made)
+    result = new_tensor(mutable, f"{turned}.turned", after(mutable.tensors[turned].shape), mutable.tensors[turned].dtype)
+    given = view_of(mutable, source, before(mutable.tensors[source].shape), f"{source}.row", operator)
+    mutable.change(replace(operator, inputs=(given,), outputs=(result,), attributes={"perm": (0, 3, 2, 1)}))
+    add_view(mutable, operator, result, turned)
 
 
-def _is_view(board: Board, name: str, form: Callable[[Shape], Shape]) -> bool:
+def _is_view(mutable: MutableGraph, name: str, form: Callable[[Shape], Shape]) -> bool:
     """Whether a map is a view of one in this form by now."""
-    maker = board.plain_maker(name)
-    return maker is not None and maker.kind == "Reshape" and board.tensors[maker.inputs[0]].shape == form(board.tensors[name].shape)
+    maker = mutable.plain_maker(name)
+    return maker is not None and maker.kind == "Reshape" and mutable.tensors[maker.inputs[0]].shape == form(mutable.tensors[name].shape)
 
 
 def _as_column(shape: Shape) -> Shape:

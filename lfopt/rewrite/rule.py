@@ -13,7 +13,7 @@ Family = Literal["associative", "distributive", "commutative", "inverse", "ident
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OperatorSettings:
     """What an operator is told besides its operands."""
 
     kind: str
@@ -30,7 +30,7 @@ class Match:
     """Where a pattern meets a graph."""
 
     tensors: Mapping[str, str] = field(default_factory=dict[str, str])  # by variable
-    settings: Mapping[str, Settings] = field(default_factory=dict[str, Settings])  # by label
+    settings: Mapping[str, OperatorSettings] = field(default_factory=dict[str, OperatorSettings])  # by label
     operators: tuple[str, ...] = ()  # by name, the root first
     rest: tuple[str, ...] = ()  # operands of the root's chain that the pattern leaves as they are
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lfopt.ir import Graph, InvalidConfig
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.cleanup import drop_idle
 from lfopt.rewrite.composite import STABLE_SOFTMAXES
 from lfopt.rewrite.einsum import einsums_as_products
@@ -16,6 +15,7 @@ from lfopt.rewrite.group_norms import instances_as_groups
 from lfopt.rewrite.log import Log, Rewriting
 from lfopt.rewrite.lookups import products_as_lookups
 from lfopt.rewrite.movement import VIEWS
+from lfopt.rewrite.mutable_graph import MutableGraph
 from lfopt.rewrite.positions import on_positions
 from lfopt.rewrite.rows import on_rows
 from lfopt.rewrite.rule import Rule
@@ -25,12 +25,12 @@ _SOFTMAXES = Index.of(STABLE_SOFTMAXES)
 
 def _default(graph: Graph) -> Rewriting:
     log = Log()
-    given, board = {operator.name: operator for operator in graph.operators}, Board(graph := fold_norms(graph, log))
+    given, mutable = {operator.name: operator for operator in graph.operators}, MutableGraph(graph := fold_norms(graph, log))
     normal = {operator.name for operator in graph.operators if given[operator.name] is not operator}
     roots = [operator.name for operator in graph.operators if operator.kind in _SOFTMAXES.rules]
-    count = fold_affine(board, log, normal) if normal else 0  # networks from Caffe have scale and shift behind BatchNormalization
-    count += Engine(board, Facts(board), log).settle(_SOFTMAXES, roots) + drop_idle(board, log, VIEWS)
-    return Rewriting(board.finish() if count else graph, tuple(log.applied), ())
+    count = fold_affine(mutable, log, normal) if normal else 0  # networks from Caffe have scale and shift behind BatchNormalization
+    count += Engine(mutable, Facts(mutable), log).run_to_fixpoint(_SOFTMAXES, roots) + drop_idle(mutable, log, VIEWS)
+    return Rewriting(mutable.finish() if count else graph, tuple(log.applied), ())
 
 
 # Hundreds of rules are derived from their tables when they are first asked for: a third of a second that "default" does not need.

@@ -5,51 +5,50 @@ from __future__ import annotations
 import numpy as np
 
 from lfopt.ir import Operator, Tensor
-from lfopt.rewrite.board import Board
+from lfopt.ops.call import Shape
 from lfopt.rewrite.movement import VIEWS
+from lfopt.rewrite.mutable_graph import MutableGraph
 
-Shape = tuple[int, ...]
 
-
-def view_of(board: Board, name: str, shape: Shape, wanted: str, reader: Operator) -> str:
+def view_of(mutable: MutableGraph, name: str, shape: Shape, wanted: str, reader: Operator) -> str:
     """A map in another shape: what it is a view of, or a view of it that is there, if that has this shape; else a new one, named `wanted` if free."""
-    views = (board.operators[reader] for reader in board.readers.get(name, ()))
-    for known in (*behind(board, name), *(view.outputs[0] for view in views if view.kind in VIEWS)):
-        if board.tensors[known].shape == shape:
+    views = (mutable.operators[reader] for reader in mutable.readers.get(name, ()))
+    for known in (*behind(mutable, name), *(view.outputs[0] for view in views if view.kind in VIEWS)):
+        if mutable.tensors[known].shape == shape:
             return known
-    result = new_tensor(board, wanted, shape, board.tensors[name].dtype)
-    add_view(board, reader, name, result)
+    result = new_tensor(mutable, wanted, shape, mutable.tensors[name].dtype)
+    add_view(mutable, reader, name, result)
     return result
 
 
-def add_view(board: Board, beside: Operator, source: str, result: str) -> None:
+def add_view(mutable: MutableGraph, beside: Operator, source: str, result: str) -> None:
     """A Reshape from one tensor to another."""
-    shape = board.tensors[result].shape
-    wanted = board.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape))
-    view = Operator(board.fresh(f"{beside.name}.view"), "Reshape", (source, wanted), (result,), origin=beside.origin)
-    board.add(view, board.position[beside.name])
+    shape = mutable.tensors[result].shape
+    wanted = mutable.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape))
+    view = Operator(mutable.fresh(f"{beside.name}.view"), "Reshape", (source, wanted), (result,), origin=beside.origin)
+    mutable.add(view, mutable.position[beside.name])
 
 
-def behind(board: Board, name: str) -> list[str]:
+def behind(mutable: MutableGraph, name: str) -> list[str]:
     """A tensor, and those that it is a view of."""
-    found = [name]
-    while (maker := board.plain_maker(found[-1])) is not None and maker.kind in VIEWS:
-        found.append(maker.inputs[0])
-    return found
+    names = [name]
+    while (maker := mutable.plain_maker(names[-1])) is not None and maker.kind in VIEWS:
+        names.append(maker.inputs[0])
+    return names
 
 
-def skip_views(board: Board, operator: Operator) -> None:
+def skip_views(mutable: MutableGraph, operator: Operator) -> None:
     """Let operators read a tensor itself in place of a view, by way of other shapes, of its own shape."""
-    if operator.name not in board.operators or operator.kind not in VIEWS or operator.outputs[0] in board.outputs:
+    if operator.name not in mutable.operators or operator.kind not in VIEWS or operator.outputs[0] in mutable.outputs:
         return
-    first, *sources = behind(board, operator.outputs[0])
-    same = [source for source in sources if board.tensors[source].shape == board.tensors[first].shape]
+    first, *sources = behind(mutable, operator.outputs[0])
+    same = [source for source in sources if mutable.tensors[source].shape == mutable.tensors[first].shape]
     if same:
-        board.bypass(operator, same[-1])
+        mutable.replace_and_erase(operator, same[-1])
 
 
-def new_tensor(board: Board, wanted: str, shape: Shape, dtype: str) -> str:
+def new_tensor(mutable: MutableGraph, wanted: str, shape: Shape, dtype: str) -> str:
     """Name of a new tensor."""
-    name = board.fresh(wanted)
-    board.tensors[name] = Tensor(name, shape, dtype)
+    name = mutable.fresh(wanted)
+    mutable.tensors[name] = Tensor(name, shape, dtype)
     return name

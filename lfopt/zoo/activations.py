@@ -30,7 +30,7 @@ OPERATORS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ActivationOperator:
     """One operator of an activation that is written as several."""
 
     name: str  # of its output; the last piece has the name of the activation
@@ -39,35 +39,35 @@ class Piece:
 
 
 # Activation that is several operators, which is how exporters write what ONNX lacks, or lacked when they were made.
-PIECES: dict[str, tuple[Piece, ...]] = {
+PIECES: dict[str, tuple[ActivationOperator, ...]] = {
     "silu": (
-        Piece("sigmoid", "Sigmoid", ("x",)),
-        Piece("silu", "Mul", ("x", "sigmoid")),
+        ActivationOperator("sigmoid", "Sigmoid", ("x",)),
+        ActivationOperator("silu", "Mul", ("x", "sigmoid")),
     ),
     # Misra, "Mish: a self regularized non-monotonic activation function", BMVC 2020
     "mish": (
-        Piece("softplus", "Softplus", ("x",)),
-        Piece("tanh", "Tanh", ("softplus",)),
-        Piece("mish", "Mul", ("x", "tanh")),
+        ActivationOperator("softplus", "Softplus", ("x",)),
+        ActivationOperator("tanh", "Tanh", ("softplus",)),
+        ActivationOperator("mish", "Mul", ("x", "tanh")),
     ),
     # Hendrycks and Gimpel, "Gaussian error linear units (GELUs)", 2016: the form with tanh
     "gelu": (
-        Piece("half", "Mul", ("x", 0.5)),
-        Piece("cube", "Pow", ("x", 3.0)),
-        Piece("bent", "Mul", ("cube", 0.044715)),
-        Piece("sum", "Add", ("x", "bent")),
-        Piece("scaled", "Mul", ("sum", sqrt(2 / pi))),
-        Piece("tanh", "Tanh", ("scaled",)),
-        Piece("gate", "Add", ("tanh", 1.0)),
-        Piece("gelu", "Mul", ("half", "gate")),
+        ActivationOperator("half", "Mul", ("x", 0.5)),
+        ActivationOperator("cube", "Pow", ("x", 3.0)),
+        ActivationOperator("bent", "Mul", ("cube", 0.044715)),
+        ActivationOperator("sum", "Add", ("x", "bent")),
+        ActivationOperator("scaled", "Mul", ("sum", sqrt(2 / pi))),
+        ActivationOperator("tanh", "Tanh", ("scaled",)),
+        ActivationOperator("gate", "Add", ("tanh", 1.0)),
+        ActivationOperator("gelu", "Mul", ("half", "gate")),
     ),
     # The form that the paper defines, with the error function
     "gelu_erf": (
-        Piece("scaled", "Div", ("x", sqrt(2))),
-        Piece("erf", "Erf", ("scaled",)),
-        Piece("gate", "Add", ("erf", 1.0)),
-        Piece("half", "Mul", (0.5, "gate")),
-        Piece("gelu_erf", "Mul", ("x", "half")),
+        ActivationOperator("scaled", "Div", ("x", sqrt(2))),
+        ActivationOperator("erf", "Erf", ("scaled",)),
+        ActivationOperator("gate", "Add", ("erf", 1.0)),
+        ActivationOperator("half", "Mul", (0.5, "gate")),
+        ActivationOperator("gelu_erf", "Mul", ("x", "half")),
     ),
 }
 
@@ -99,10 +99,10 @@ def pieces_of(kind: str, x: np.ndarray) -> dict[str, np.ndarray]:
     >>> {name: round(float(y), 3) for name, y in pieces_of("mish", np.array(1.0)).items()}
     {'softplus': 1.313, 'tanh': 0.865, 'mish': 0.865}
     """
-    found: dict[str | float, np.ndarray] = {"x": x}
+    outputs: dict[str | float, np.ndarray] = {"x": x}
     for piece in PIECES[kind]:
-        found[piece.name] = _ARITHMETIC[piece.operator](*(found.get(operand, operand) for operand in piece.operands))
-    return {piece.name: found[piece.name] for piece in PIECES[kind]}
+        outputs[piece.name] = _ARITHMETIC[piece.operator](*(outputs.get(operand, operand) for operand in piece.operands))
+    return {piece.name: outputs[piece.name] for piece in PIECES[kind]}
 
 
 def _last_piece(kind: str) -> Callable[[np.ndarray], np.ndarray]:

@@ -90,8 +90,8 @@ def looked_up(net: Net, at: str, query: Value, key: Value, value: Value, scaled:
     shares = net.emit(
         "Softmax", f"{at}.softmax", [scores.name], scores.shape, moments.attended(Moments(0.0, 0.0, 1 / length), (length,), SCORE_STD), axis=-1
     )
-    found = moments.attended(value.moments, (length,), SCORE_STD)
-    y = net.emit("MatMul", f"{at}.context", [shares.name, value.name], query.shape, found)
+    mixed = moments.attended(value.moments, (length,), SCORE_STD)
+    y = net.emit("MatMul", f"{at}.context", [shares.name, value.name], query.shape, mixed)
     return net.reshape(f"{at}.joined", net.transpose(f"{at}.positions_first", y, (0, 2, 1, 3)), (n, s, heads * size))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lfopt.zoo import moments
 from lfopt.zoo.activations import FUNCTIONS, OPERATORS, PIECES, PRELU_SLOPE, pieces_of
-from lfopt.zoo.writer import Outputs, Value, Writer
+from lfopt.zoo.writer import ModelWriter, Outputs, Value
 
 __all__ = ["Net", "Outputs", "Pads", "Sizes", "Value"]
 
@@ -18,7 +18,7 @@ Pads = tuple[int, ...]  # before each axis of the map, then after each: top, lef
 Sizes = int | tuple[int, ...]  # of a window: the same along all axes of the map, or one an axis
 
 
-class Net(Writer):
+class Net(ModelWriter):
     """The layers written so far. Each method appends one operator, or where it says so a few, and returns its output.
 
     `at` names the operator, its output and, with `.weight` and `.bias` after it, its weights: "stage2.block1.expand".
@@ -183,12 +183,12 @@ class Net(Writer):
 
     def _act_in_pieces(self, x: Value, kind: str) -> Value:
         """The pieces of an activation, named after x; the last one is the activation."""
-        made, y = {"x": x.name}, x
+        names, y = {"x": x.name}, x
         for piece in PIECES[kind]:
             stats = moments.activated(lambda values, name=piece.name: pieces_of(kind, values)[name], x.linear)
-            operands = [made[operand] if isinstance(operand, str) else self.scalar(operand) for operand in piece.operands]
+            operands = [names[operand] if isinstance(operand, str) else self.scalar(operand) for operand in piece.operands]
             y = self.emit(piece.operator, f"{x.name}.{piece.name}", operands, x.shape, stats)
-            made[piece.name] = y.name
+            names[piece.name] = y.name
         return y
 
     def _resize(self, at: str, x: Value, height: int, width: int, **attributes: Any) -> Value:

@@ -36,7 +36,7 @@ class UnknownNetwork(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class NetworkSummary:
     """One row of the zoo."""
 
     name: str
@@ -47,8 +47,8 @@ class Summary:
     vocabulary: int | None = None  # of a text: the input is whole numbers below this; None: it is real numbers, "image"
 
 
-def _square(name: str, size: int, source: str, description: str, layers: Layers) -> Summary:
-    return Summary(name, (1, 3, size, size), source, description, layers)
+def _square(name: str, size: int, source: str, description: str, layers: Layers) -> NetworkSummary:
+    return NetworkSummary(name, (1, 3, size, size), source, description, layers)
 
 
 _EFFICIENTNET = "Tan and Le, ICML 2019, arXiv:1905.11946"
@@ -73,24 +73,24 @@ _DETR = "Carion et al., ECCV 2020, arXiv:2005.12872"
 _SEGFORMER = "Xie et al., NeurIPS 2021, arXiv:2105.15203"
 
 
-def _bert(tokens: int) -> Summary:
-    return Summary("bert_base", (1, tokens), _BERT, "language encoder, one sentence", bert.bert, vocabulary=bert.VOCABULARY)
+def _bert(tokens: int) -> NetworkSummary:
+    return NetworkSummary("bert_base", (1, tokens), _BERT, "language encoder, one sentence", bert.bert, vocabulary=bert.VOCABULARY)
 
 
-def _gpt2(tokens: int) -> Summary:
-    return Summary("gpt2", (1, tokens), _GPT2, "language model, parts in small operators", gpt2.gpt2, vocabulary=gpt2.VOCABULARY)
+def _gpt2(tokens: int) -> NetworkSummary:
+    return NetworkSummary("gpt2", (1, tokens), _GPT2, "language model, parts in small operators", gpt2.gpt2, vocabulary=gpt2.VOCABULARY)
 
 
-def _gpt2_step(cached: int) -> Summary:
+def _gpt2_step(cached: int) -> NetworkSummary:
     layers = partial(gpt2.gpt2_step, cached=cached)
-    return Summary("gpt2_step", (1, 1), _GPT2, "language model, one token against cached keys and values", layers, vocabulary=gpt2.VOCABULARY)
+    return NetworkSummary("gpt2_step", (1, 1), _GPT2, "language model, one token against cached keys and values", layers, vocabulary=gpt2.VOCABULARY)
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
     """A network for texts of any length."""
 
-    of: Callable[[int], Summary]  # the row for so many tokens
+    of: Callable[[int], NetworkSummary]  # the row for so many tokens
     usual: int  # tokens, if nothing is said
     longest: int
 
@@ -118,17 +118,17 @@ _ROWS = (
     _square("squeezenet1_1", 224, _SQUEEZENET, "classifier of fire modules, the lighter release", partial(squeezenet, version="1.1")),
     _square("vgg16", 224, _VGG, "plain classifier of 3 x 3 convolutions", vgg16),
     _square("deeplabv3_mobilenet_v3_large", 513, _DEEPLAB, "segmentation, atrous pyramid on MobileNet V3", deeplabv3_mobilenet_v3_large),
-    Summary("fsrcnn", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, convolution and shuffle at the end", fsrcnn),
-    Summary("fsrcnn_deconv", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, transposed convolution at the end", fsrcnn_deconv),
+    NetworkSummary("fsrcnn", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, convolution and shuffle at the end", fsrcnn),
+    NetworkSummary("fsrcnn_deconv", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, transposed convolution at the end", fsrcnn_deconv),
     _square("mobilenet_v1_ssd", 300, _SSD, "detector on MobileNet V1, six maps", mobilenet_v1_ssd),
     _square("yolov4", 416, _YOLOV4, "detector on CSPDarknet53, three maps", yolov4),
     _square("unet", 256, _UNET, "segmentation, a quarter of the published width", unet),
-    Summary("c3d", (1, 3, 16, 112, 112), _C3D, "classifier of videos, 3 x 3 x 3 convolutions", c3d),
+    NetworkSummary("c3d", (1, 3, 16, 112, 112), _C3D, "classifier of videos, 3 x 3 x 3 convolutions", c3d),
     *(text.of(text.usual) for text in _TEXTS.values()),
     _square("vit_b16", 224, _VIT, "classifier, patches as tokens", partial(vit, width=768, heads=12)),
     _square("vit_tiny", 224, _DEIT, "classifier, patches as tokens, a quarter of the width", partial(vit, width=192, heads=3)),
-    Summary("whisper_tiny_encoder", (1, 80, 3000), _WHISPER, "encoder of half a minute of speech, 1,500 tokens", whisper_tiny_encoder),
-    Summary("detr_resnet50", (1, 3, 800, 1066), _DETR, "detector, encoder and decoder on ResNet-50", detr),
+    NetworkSummary("whisper_tiny_encoder", (1, 80, 3000), _WHISPER, "encoder of half a minute of speech, 1,500 tokens", whisper_tiny_encoder),
+    NetworkSummary("detr_resnet50", (1, 3, 800, 1066), _DETR, "detector, encoder and decoder on ResNet-50", detr),
     _square("segformer_b0", 512, _SEGFORMER, "segmentation, attention to reduced maps", segformer_b0),
 )
 _BY_NAME = {row.name: row for row in _ROWS}
@@ -139,7 +139,7 @@ def names() -> tuple[str, ...]:
     return tuple(_BY_NAME)
 
 
-def summary(name: str) -> Summary:
+def summary(name: str) -> NetworkSummary:
     """The row of one network; of a text of another length, NAME@TOKENS; of one drawn at random, `lfopt.zoo.cells`, NAME@SEED. Raises UnknownNetwork.
 
     >>> summary("bert_base@512").input_shape
@@ -158,7 +158,7 @@ def summary(name: str) -> Summary:
     return _BY_NAME[name]
 
 
-def _text(base: str, tokens: str) -> Summary:
+def _text(base: str, tokens: str) -> NetworkSummary:
     text = _TEXTS.get(base)
     if text is None:
         raise UnknownNetwork(f"network {base}@{tokens}: found a length after {base!r}; accepted: one after {', '.join(_TEXTS)}")
@@ -167,7 +167,7 @@ def _text(base: str, tokens: str) -> Summary:
     return text.of(int(tokens))
 
 
-def _drawn(base: str, seed: str) -> Summary:
+def _drawn(base: str, seed: str) -> NetworkSummary:
     if not re.fullmatch(r"0|[1-9][0-9]{0,8}", seed):
         raise UnknownNetwork(f"network {base}: found {seed!r} after the @; accepted: the seed of a network, a whole number from 0 to 999999999")
     family, number = base.removeprefix(cells.PREFIX), int(seed)

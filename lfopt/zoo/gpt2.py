@@ -33,8 +33,8 @@ def gpt2_step(net: Net, token: Value, cached: int) -> tuple[Value, ...]:
     """
     x, rows = _embedded(net, token, cached, WIDTH, VOCABULARY), []
     for layer in range(1, LAYERS + 1):
-        x, *made = _step(net, f"layer{layer}", x, cached, std=(2 * LAYERS) ** -0.5)
-        rows += made
+        x, *new_rows = _step(net, f"layer{layer}", x, cached, std=(2 * LAYERS) ** -0.5)
+        rows += new_rows
     return _logits(net, attention.layer_norm(net, "norm", x), VOCABULARY), *rows
 
 

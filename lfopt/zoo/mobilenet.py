@@ -70,13 +70,13 @@ def v1_blocks(net: Net, image: Value, *, late: bool = True, shift: float = 0.0) 
     late: strided windows start late (see `late_pads`); else they are centred.
     shift: wanted mean before each activation.
     """
-    x, found = net.conv("stem", image, 32, 3, stride=2, pads=late_pads(3, 2) if late else None, act="relu6", shift=shift), []
+    x, outputs = net.conv("stem", image, 32, 3, stride=2, pads=late_pads(3, 2) if late else None, act="relu6", shift=shift), []
     for b, (channels, stride) in enumerate(V1, start=1):
         pads = late_pads(3, stride) if late else None
         x = net.conv(f"block{b}.depthwise", x, x.shape[1], 3, stride=stride, pads=pads, group=x.shape[1], act="relu6", shift=shift)
         x = net.conv(f"block{b}.pointwise", x, channels, act="relu6", shift=shift)
-        found.append(x)
-    return found
+        outputs.append(x)
+    return outputs
 
 
 def mobilenet_v2(net: Net, image: Value) -> Value:

@@ -3,7 +3,7 @@
 Only the algebra of means and variances is used: weights are random and independent, and what enters an activation is taken as normal. This
 is the analytic prediction of Brock, De and Smith, "Characterizing signal propagation to close the performance gap in unnormalized ResNets"
 (ICLR 2021), with the variance split into the part that depends on the input and the part that does not: a network whose static part wins
-answers the same to every image, which hides the errors of whoever compares its outputs.
+answers the same to every image, which hides errors from a comparison of its outputs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ STD = 0.5  # of what a layer adds
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class EncoderStage:
     """Layers on one map."""
 
     width: int
@@ -24,7 +24,7 @@ class Stage:
     stride: int
 
 
-STAGES = (Stage(32, 1, 8, 7, 4), Stage(64, 2, 4, 3, 2), Stage(160, 5, 2, 3, 2), Stage(256, 8, 1, 3, 2))
+STAGES = (EncoderStage(32, 1, 8, 7, 4), EncoderStage(64, 2, 4, 3, 2), EncoderStage(160, 5, 2, 3, 2), EncoderStage(256, 8, 1, 3, 2))
 
 
 def segformer_b0(net: Net, image: Value) -> Value:
@@ -39,7 +39,7 @@ def segformer_b0(net: Net, image: Value) -> Value:
     return net.conv("logits", x, CLASSES)
 
 
-def _stage(net: Net, at: str, x: Value, stage: Stage) -> Value:
+def _stage(net: Net, at: str, x: Value, stage: EncoderStage) -> Value:
     """A smaller map of overlapping patches, and layers on it."""
     x = net.conv(f"{at}.patches", x, stage.width, stage.kernel, stride=stage.stride, pads=(stage.kernel // 2,) * 4)
     n, c, h, w = x.shape
@@ -50,7 +50,7 @@ def _stage(net: Net, at: str, x: Value, stage: Stage) -> Value:
     return net.transpose(f"{at}.channels_first", x, (0, 3, 1, 2))
 
 
-def _layer(net: Net, at: str, x: Value, stage: Stage, h: int, w: int) -> Value:
+def _layer(net: Net, at: str, x: Value, stage: EncoderStage, h: int, w: int) -> Value:
     """Attention to a reduced map, then two fully connected layers with a depthwise convolution between, each added to the trunk."""
     x = net.add(f"{at}.add1", _attended(net, f"{at}.attention", layer_norm(net, f"{at}.norm1", x), stage, h, w), x)
     y = net.linear(f"{at}.mlp.expand", layer_norm(net, f"{at}.norm2", x), 4 * stage.width)
@@ -59,7 +59,7 @@ def _layer(net: Net, at: str, x: Value, stage: Stage, h: int, w: int) -> Value:
     return net.add(f"{at}.add2", net.linear(f"{at}.mlp.project", y, stage.width, std=STD), x)
 
 
-def _attended(net: Net, at: str, x: Value, stage: Stage, h: int, w: int) -> Value:
+def _attended(net: Net, at: str, x: Value, stage: EncoderStage, h: int, w: int) -> Value:
     """Keys and values of a map that a convolution without overlap has reduced."""
 
     def reduced() -> Value:

@@ -47,7 +47,7 @@ class Value:
 Outputs = Value | tuple[Value, ...]  # what a network returns
 
 
-class Writer:
+class ModelWriter:
     """The operators, constants and weights written so far. `Net` has the layers."""
 
     def __init__(self, name: str, seed: int, weights: bool) -> None:

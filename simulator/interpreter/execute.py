@@ -130,7 +130,7 @@ class Machine:
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         self.root = flow.behind
         self.attentions = attentions_of(flow)
-        self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.found for w in one.weights}
+        self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.recognised for w in one.weights}
         self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
@@ -388,7 +388,7 @@ class Machine:
             if not step.first:
                 sums = merge(call, self.buffer.read_rows(held, box), sums)
             if not step.last:
-                self.buffer.write_rows(held, shape, box, sums, step.sums, _first_row(box), sums=True, together=True)
+                self.buffer.write_rows(held, shape, box, sums, step.accumulator, _first_row(box), sums=True, together=True)
                 return
             values = (finish(call, sums, operands, boxes[0]),)
         if then:

@@ -46,17 +46,17 @@ from lfopt.ir import (
     box_elements,
     box_shape,
     counted_leaves,
-    in_turn,
     round_up,
+    unfused_steps,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, Tiling
 from lfopt.ops.attention import in_parts
 from lfopt.ops.recognise import Attentions, attentions_of
-from lfopt.ops.stages import Stage, stage_steps, stages
+from lfopt.ops.stages import TableStage, stage_steps, stages
 from lfopt.ops.windows import windows
-from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
-from lfopt.planning.lanes import MOVES, copies, stretches
+from lfopt.planning.commands import ContractionLoops, bands, contraction_loops, reach, sliding, vector_passes
+from lfopt.planning.lanes import MOVES, channel_runs, copies
 from simulator.model.dram import access
 from simulator.model.queues import CommandTiming
 
@@ -104,7 +104,7 @@ class Engines:
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, ComputeWork] = field(default_factory=dict[object, ComputeWork])
     _commands: dict[object, CommandTiming] = field(default_factory=dict[object, CommandTiming])
-    _stages: dict[tuple[str, ...], tuple[Stage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[Stage, ...]])
+    _stages: dict[tuple[str, ...], tuple[TableStage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[TableStage, ...]])
     _attentions: Attentions = field(init=False)
     _kept: dict[tuple[int, Span, Span], Met] = field(default_factory=dict[tuple[int, Span, Span], Met])
 
@@ -157,13 +157,13 @@ class Engines:
         attention, then = self._attentions.named(step)
         if attention is not None:
             rest = Compute(step.operator, step.boxes, step.places, then=then)
-            return (*in_parts(attention.call, step), *([*in_turn(rest)][1:] if then and step.last else ()))
+            return (*in_parts(attention.call, step), *([*unfused_steps(rest)][1:] if then and step.last else ()))
         flight = (step.operator, *step.then)
         if flight not in self._stages:
             calls = [self.flow.calls[self._index[name]] for name in flight]
             self._stages[flight] = stages(replace(calls[0], then=tuple(calls[1:]))) if calls[0].result_tensors[0].quantization else ()
         flight_stages = self._stages[flight]
-        return tuple(stage_steps(step, flight_stages) if flight_stages else in_turn(step))
+        return tuple(stage_steps(step, flight_stages) if flight_stages else unfused_steps(step))
 
     def _bands(self, step: Compute) -> Sequence[Compute]:
         parts = self._parts(step)
@@ -206,7 +206,7 @@ class Engines:
 
     def _contraction(self, op: int, step: Compute, kept: Met | None) -> CommandTiming:
         hardware, call = self.hardware, self.flow.calls[op]
-        c = contraction(call, step.boxes[0], step.inputs)
+        c = contraction_loops(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
             return CommandTiming(COMMAND_CYCLES)
@@ -238,7 +238,7 @@ class Engines:
         banks = self.hardware.window_columns
         return Fraction(gcd(idle, banks), banks) if idle > 0 and idle % banks else Fraction(0)
 
-    def _depthwise(self, call: Call, step: Compute, c: Contraction, kept: Met | None) -> tuple[int, int, int]:
+    def _depthwise(self, call: Call, step: Compute, c: ContractionLoops, kept: Met | None) -> tuple[int, int, int]:
         """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the first pass, cycles after the last pass).
 
         While neighbouring pixels grow, the banks of the accumulators that they lie in are not drained.
@@ -289,7 +289,7 @@ class Engines:
         if call.operator.kind not in MOVES:
             return None
         for k, box in enumerate(step.boxes):
-            stretched = stretches(call, k)
+            stretched = channel_runs(call, k)
             if stretched is None:
                 return None
             pixels = prod(stop - start for start, stop in box[2:])
@@ -308,7 +308,7 @@ class Engines:
 
     def _contract(self, op: int, step: Compute) -> ComputeWork:
         hardware, call = self.hardware, self.flow.calls[op]
-        c = contraction(call, step.boxes[0], step.inputs)
+        c = contraction_loops(call, step.boxes[0], step.inputs)
         second = Fraction(hardware.constant_bits(bias=False), 8) if call.constant[1] else Fraction(hardware.element_bytes)
         tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
         passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))  # of the pixels, per tile

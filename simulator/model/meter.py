@@ -28,7 +28,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.flight import flight_names
 from lfopt.ops.windows import windows
-from lfopt.planning.commands import contraction
+from lfopt.planning.commands import contraction_loops
 from simulator.model.dram import in_runs
 from simulator.model.energy import Spending
 from simulator.model.timing import Accelerator
@@ -124,7 +124,7 @@ class Meter:
         call, hardware = self.flow.calls[op], self.hardware
         if self.flow.specs[op].tiling is not Tiling.CONTRACT:
             return Figures(0, 0, 0)
-        c, meet = contraction(call), 1.0  # share of the products that do not meet padding
+        c, meet = contraction_loops(call), 1.0  # share of the products that do not meet padding
         if call.operator.kind == "Conv":
             for axis in windows(call):
                 meet *= float(axis.covered((0, axis.size_out)).sum()) / (axis.kernel * axis.size_out)

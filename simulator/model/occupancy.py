@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Step, Transfer, in_turn, row_axis, step_count
-from lfopt.ir.schedule import Move
+from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count, unfused_steps
+from lfopt.ir.schedule import Stride
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
-from lfopt.ops.recognise import Found, attentions_of
+from lfopt.ops.recognise import RecognisedAttention, attentions_of
 from lfopt.ops.windows import read_span
 
 MATRIX = 2  # rank of weights that do not depend on the batch
@@ -89,8 +89,8 @@ def step_at(nodes: Sequence[Node], number: int) -> Step:
         else:
             raise IndexError("the schedule has fewer steps")
         if not isinstance(node, Loop):
-            by = tuple(sum(iteration * d for iteration, d in zip(iterations, along, strict=True)) for along in zip(*node.moves, strict=True))
-            return node.moved(by) if node.moves else node
+            by = tuple(sum(iteration * d for iteration, d in zip(iterations, along, strict=True)) for along in zip(*node.strides, strict=True))
+            return node.moved(by) if node.strides else node
         nodes = node.body
         iteration, number = divmod(number, size // node.count)
         iterations.append(iteration)
@@ -110,7 +110,7 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
             if isinstance(node, Loop):
                 keys.append((node.count, of(node.body)))
             elif isinstance(node, Transfer):
-                keys.append((node.store, number(node.tensor), node.box, node.place, node.slot, node.moves))
+                keys.append((node.store, number(node.tensor), node.box, node.place, node.slot, node.strides))
             else:
                 keys.append(
                     (
@@ -118,11 +118,11 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
                         node.boxes,
                         node.places,
                         node.inputs,
-                        node.sums,
+                        node.accumulator,
                         node.first,
                         node.last,
                         tuple(map(number, node.then)),
-                        node.moves,
+                        node.strides,
                     )
                 )
         return tuple(keys)
@@ -134,11 +134,11 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
     return places, tuple(map(number, group.nodes)), reads, weights, results, of(group.steps)
 
 
-def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
+def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
     """As `unfold`, but the steps are not moved: beside each stands how far it is to be moved. Half the time of walking goes into moving."""
     iterations: list[int] = []  # of every loop around
 
-    def walk(inside: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
+    def walk(inside: Sequence[Node]) -> Iterator[tuple[Step, Stride]]:
         for node in inside:
             if isinstance(node, Loop):
                 iterations.append(0)
@@ -146,13 +146,13 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
                     iterations[-1] = iteration
                     yield from walk(node.body)
                 iterations.pop()
-            elif not node.moves:
+            elif not node.strides:
                 yield node, (0,) * len(node.origin)
             elif len(iterations) == 1:
                 iteration = iterations[0]
-                yield node, tuple([iteration * d for d in node.moves[0]])
+                yield node, tuple([iteration * d for d in node.strides[0]])
             else:
-                yield node, tuple([sum(map(mul, iterations, along)) for along in zip(*node.moves, strict=True)])
+                yield node, tuple([sum(map(mul, iterations, along)) for along in zip(*node.strides, strict=True)])
 
     return walk(nodes)
 
@@ -176,7 +176,7 @@ class _Rows(NamedTuple):
             columns += len(box)
         return cls(tuple(at), tuple(first))
 
-    def spans(self, by: Move) -> list[Span]:
+    def spans(self, by: Stride) -> list[Span]:
         """The rows once the computation is moved."""
         return [(start + by[at], stop + by[at]) if by and at >= 0 else (start, stop) for at, (start, stop) in zip(self.at, self.first, strict=True)]
 
@@ -221,7 +221,7 @@ class _SlotWalk:
         np.add.at(changes, (places, last + 1), -1)
         return np.cumsum(changes, axis=1)[:, :steps]
 
-    def transfer(self, step: Transfer, by: Move, now: int) -> None:
+    def transfer(self, step: Transfer, by: Stride, now: int) -> None:
         """Load or store; what goes to the store for parameters takes no room here."""
         if step.kind == "parameter":
             return
@@ -238,7 +238,7 @@ class _SlotWalk:
             box = step.moved(by).box if by else step.box
             self.blocks.setdefault(step.tensor, {})[step.place, slot % self.places[step.place].slots] = box, slot
 
-    def compute(self, step: Compute, by: Move, now: int) -> None:
+    def compute(self, step: Compute, by: Stride, now: int) -> None:
         """Read operands, write results or partial sums."""
         attention, _ = self.attentions.named(step)
         if attention is not None:
@@ -246,7 +246,7 @@ class _SlotWalk:
             return
         if step.then:
             if id(step) not in self.flights:
-                self.flights[id(step)] = (*in_turn(step),)
+                self.flights[id(step)] = (*unfused_steps(step),)
             for one in self.flights[id(step)]:
                 self.compute(one, by[: len(one.origin)], now)
             return
@@ -266,15 +266,15 @@ class _SlotWalk:
             else:
                 self._touch(place, range(first, last), now)
         self._read_constants(i, step, by, now)
-        if step.sums >= 0:
-            self._write(step.sums, range(start, stop), now)
-        if step.last or step.sums < 0:
+        if step.accumulator >= 0:
+            self._write(step.accumulator, range(start, stop), now)
+        if step.last or step.accumulator < 0:
             for m, span, place in zip(self.flow.results[i], spans, step.places, strict=True):
                 if place >= 0:
                     self.place_of[m] = place
                     self._write(place, range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1), now)
 
-    def _attend(self, attention: Found, step: Compute, by: Move, now: int) -> None:
+    def _attend(self, attention: RecognisedAttention, step: Compute, by: Stride, now: int) -> None:
         """One block of keys of an attention: everything that lies here of what it reads, the sums, and at last the result."""
         names = {*attention.call.operator.inputs}
         for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():
@@ -282,8 +282,8 @@ class _SlotWalk:
         for name in names & self.blocks.keys():
             for place, slot in self.blocks[name]:
                 self.slots[place][slot].last = now
-        if step.sums >= 0:
-            self._write(step.sums, range(self.places[step.sums].slots), now)
+        if step.accumulator >= 0:
+            self._write(step.accumulator, range(self.places[step.accumulator].slots), now)
         last = self.index[step.then[-1]]
         if step.last and step.places[0] >= 0:
             (m,) = self.flow.results[last]
@@ -292,14 +292,14 @@ class _SlotWalk:
             first, stop = (0, 1) if axis is None else (span + (by[axis] if by else 0) for span in step.boxes[0][axis])
             self._write(step.places[0], range(first, stop), now)
 
-    def _inputs(self, i: int, operand: MapRead, step: Compute, by: Move) -> Span | None:
+    def _inputs(self, i: int, operand: MapRead, step: Compute, by: Stride) -> Span | None:
         """Rows of an operand that the step reads, where it folds some of them."""
         call = self.flow.calls[i]
         if step.inputs is None or not folds_rows(call, operand.input) or not keeps_rows(self.flow.maps[operand.map].shape, call.shape(operand.input)):
             return None
         return step.moved(by).inputs if by else step.inputs
 
-    def _read_constants(self, i: int, step: Compute, by: Move, now: int) -> None:
+    def _read_constants(self, i: int, step: Compute, by: Stride, now: int) -> None:
         """Touch the weight blocks that the step reads a part of."""
         for weight in self.flow.weights[i]:
             held = self.blocks.get(weight.name, {})
@@ -309,7 +309,7 @@ class _SlotWalk:
                 if content.number == number and (needed is None or _meet(needed, box)):
                     content.last = now
 
-    def _needed(self, i: int, name: str, step: Compute, by: Move) -> Box:
+    def _needed(self, i: int, name: str, step: Compute, by: Stride) -> Box:
         """What a step reads of a constant: of weights, what its output channels need, whatever their rows."""
         moved = step.moved(by) if by else step
         call = self.flow.calls[i]

@@ -203,8 +203,8 @@ class Queues:
             wait = max(wait, _last(users.loaded, spans), _last(users.stored, spans))
             for k in users.others:
                 wait = max(wait, *self.users[k].latest[1:])
-        if step.sums >= 0:
-            users = self.users[step.sums]
+        if step.accumulator >= 0:
+            users = self.users[step.accumulator]
             if not step.first:
                 wait = max(wait, users.latest[0])
             for k in users.others:
@@ -226,8 +226,8 @@ class Queues:
             _mark(users.computed, spans, done)
             _mark(users.used, spans, done)
             users.latest[0] = done
-        if step.sums >= 0:
-            self.users[step.sums].latest[0] = done
+        if step.accumulator >= 0:
+            self.users[step.accumulator].latest[0] = done
 
     def _numbers(self, transfer: Transfer) -> Sequence[Span]:
         users = self.users[transfer.place]

@@ -410,8 +410,10 @@ class _CheckedGroup:
                     raise self._wrong(f"a loop of {node.count} iterations; accepted: at least 1")
                 self._check_nodes(node.body, (*counts, node.count))
                 continue
-            if node.moves and (len(node.moves) != len(counts) or any(len(move) != len(node.origin) for move in node.moves)):
-                raise self._wrong(f"{self._name(node)}: found moves {node.moves}; accepted: one per loop around it, {len(node.origin)} numbers each")
+            if node.strides and (len(node.strides) != len(counts) or any(len(move) != len(node.origin) for move in node.strides)):
+                raise self._wrong(
+                    f"{self._name(node)}: found strides {node.strides}; accepted: one per loop around it, {len(node.origin)} numbers each"
+                )
             if isinstance(node, Transfer):
                 self._check_transfer(node, counts)
             else:
@@ -423,7 +425,7 @@ class _CheckedGroup:
 
     def _reach(self, step: Step, counts: tuple[int, ...]) -> list[tuple[int, int]]:
         """Per number of the origin: how far below and above its first value it gets."""
-        along = zip(*step.moves, strict=True) if step.moves else [()] * len(step.origin)
+        along = zip(*step.strides, strict=True) if step.strides else [()] * len(step.origin)
         ends = [[d * (count - 1) for d, count in zip(by, counts, strict=False)] for by in along]
         return [(sum(min(d, 0) for d in of), sum(max(d, 0) for d in of)) for of in ends]
 
@@ -441,7 +443,7 @@ class _CheckedGroup:
 
     def _check_transfer(self, step: Transfer, counts: tuple[int, ...]) -> None:
         if step.kind == "parameter":
-            if step.tensor not in self.members or step.store or step.gather or step.moves or step.place != -1 or step.slot or len(step.box) != 1:
+            if step.tensor not in self.members or step.store or step.gather or step.strides or step.place != -1 or step.slot or len(step.box) != 1:
                 raise self._wrong(f"{self._name(step)}: found place {step.place}; accepted: parameters of a node of the group, to place -1, slot 0")
             _check_counts(f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes)
             return
@@ -473,7 +475,7 @@ class _CheckedGroup:
             self._check_place(step, place, -1)
             self._check_box(step, box, reach, self.flow.maps[result].name)
             reach = reach[len(box) :]
-        self._check_place(step, step.sums, -1)
+        self._check_place(step, step.accumulator, -1)
         attention, _ = self.attentions.named(step)
         what = folding(self.flow.calls[op] if attention is None else attention.call)
         if what is None and (step.inputs or not (step.first and step.last)):

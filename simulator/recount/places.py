@@ -88,7 +88,7 @@ def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant
     for computation in schedule.computations:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
-            target = place if step.last else step.sums
+            target = place if step.last else step.accumulator
             if target >= 0 and all(piece.extents):
                 written = piece if step.last else _kept(schedule, computation, piece)
                 rings[target].writes.append(Write(written, written.first_row))
@@ -107,7 +107,7 @@ def _crowded(schedule: GroupSteps) -> Iterator[str]:
     for computation in schedule.computations:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
-            target = place if step.last else step.sums
+            target = place if step.last else step.accumulator
             written = piece if step.last or not all(piece.extents) else _kept(schedule, computation, piece)
             if target >= 0 and all(piece.extents) and written.height > (slots := schedule.group.places[target].slots):
                 yield f"{describe(computation.leaf)}: {written.height} rows at once for {slots} slots"
@@ -232,7 +232,7 @@ class _StepReads:
         self.operands.append((leaf, step.operator, lambda: self.schedule.result(step.operator, pieces, computation.inputs), inputs))
         if not step.first:
             held = _kept(self.schedule, computation, pieces[0])
-            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_StepRead(leaf, partial(_same, held), step.sums))
+            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_StepRead(leaf, partial(_same, held), step.accumulator))
 
     def _maps(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> None:
         """Those of these inputs; None: of all, those of what follows in flight too."""

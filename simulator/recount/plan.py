@@ -246,7 +246,7 @@ class _Recounting:
                 calls[step.operator, *step.then] = one.call
         base, own = self.net, self.net
         if not group.steps and self.plan.scheme in IN_FLIGHT:  # which of them are one operator, only the steps say
-            inside = [one.call for one in self.attentions.found if {part.operator.name for part in one.call.parts} <= {*members}]
+            inside = [one.call for one in self.attentions.recognised if {part.operator.name for part in one.call.parts} <= {*members}]
             return base, members, unmasked(base, inside)
         if calls and self.plan.scheme in IN_FLIGHT:
             base, own = with_attentions(self.net, [*calls.values()]), unmasked(self.net, [*calls.values()])
@@ -351,7 +351,7 @@ class _Recounting:
         claimed = group.band_rows
         if group.unwritten and self.flies:
             return {}  # what is in flight, and what runs, only the steps say
-        running = {node.operator for node in computations(group.steps) if node.sums >= 0 and node.operator in net.operators}
+        running = {node.operator for node in computations(group.steps) if node.accumulator >= 0 and node.operator in net.operators}
         if odd := [op for op in sorted(running) if self.plan.scheme not in IN_FLIGHT or not runs(net, op)]:
             self._say(group, f"{odd[0]!r} takes its operand in parts")
             return {}

@@ -106,7 +106,7 @@ def _leaves(nodes: Sequence[Node], at: int, counts: tuple[int, ...], strides: tu
             yield from _leaves(node.body, at, (*counts, node.count), (*strides, length))
             at += node.count * length
         else:
-            yield Leaf(node, counts, node.moves or ((0,) * len(node.origin),) * len(counts), at, strides)
+            yield Leaf(node, counts, node.strides or ((0,) * len(node.origin),) * len(counts), at, strides)
             at += 1
 
 

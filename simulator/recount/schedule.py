@@ -210,11 +210,11 @@ class GroupSteps:
         shapes = [self.net.graph.shape(name) for name in self.net.makes[step.operator]]
         if [len(box) for box in step.boxes] != [len(shape) for shape in shapes] or len(step.places) != len(shapes):
             return f"it has {len(shapes)} results, and each of them needs a box with its axes, and a place"
-        if not all(-1 <= place < len(self.group.places) for place in (*step.places, step.sums)):
+        if not all(-1 <= place < len(self.group.places) for place in (*step.places, step.accumulator)):
             return f"places are numbered up to {len(self.group.places) - 1}"
-        if (step.first and step.last) != (step.sums < 0):
+        if (step.first and step.last) != (step.accumulator < 0):
             return "partial sums need a place, whole ones do not"
-        if (step.inputs or step.sums >= 0) and not folded(self.net.calls[step.operator]):
+        if (step.inputs or step.accumulator >= 0) and not folded(self.net.calls[step.operator]):
             return "it has no partial sums"
         return ""
 

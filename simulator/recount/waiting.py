@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from itertools import islice
 
 from lfopt.ir import Hardware
-from lfopt.ops.phases import Use, beyond_compulsory, keeps_elements, products_of
+from lfopt.ops.phases import MapContraction, beyond_compulsory, keeps_elements, products_of
 from lfopt.ops.table import Tiling
 from simulator.recount.needs import folded, folded_rows
 from simulator.recount.network import RecountNetwork
@@ -33,7 +33,7 @@ def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[st
     return beyond_compulsory(_uses(net, hardware, left_out), hardware, hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes)
 
 
-def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[Use]:
+def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[MapContraction]:
     """Contractions by weights that nothing else reads, of an operand that has every element of a map once."""
     readers = Counter(name for constants in net.constants.values() for name in {constant.name for constant in constants})
     for name, call in net.calls.items():
@@ -43,7 +43,7 @@ def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> 
         own = sum(hardware.constant_bytes(c.elements, bias=c.bias, pieces=c.runs) for c in net.constants[name])
         own += sum(hardware.dram_bytes(net.tensor(result)) for result in net.makes[name] if result in net.stored)
         if (products := products_of(call, net.tensor(root).elements, own)) is not None:
-            yield Use(root, 0 if root in net.maker else hardware.dram_bytes(net.tensor(root)), products)
+            yield MapContraction(root, 0 if root in net.maker else hardware.dram_bytes(net.tensor(root)), products)
 
 
 def _laid_out(net: RecountNetwork, name: str) -> str | None:

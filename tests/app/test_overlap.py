@@ -107,13 +107,13 @@ def test_a_smaller_store_of_parameters_makes_no_plan_faster() -> None:
 
 
 def test_the_first_turn_of_a_loop_is_written_apart() -> None:
-    def load(name: str, kind: str, row: int = 0, moves: tuple[tuple[int, ...], ...] = ()) -> Transfer:
-        return Transfer(store=False, tensor=name, box=((0, 1), (row, row + 1)), kind=kind, rows=1, row_bytes=16, place=0, slot=row, moves=moves)  # type: ignore[arg-type]
+    def load(name: str, kind: str, row: int = 0, strides: tuple[tuple[int, ...], ...] = ()) -> Transfer:
+        return Transfer(store=False, tensor=name, box=((0, 1), (row, row + 1)), kind=kind, rows=1, row_bytes=16, place=0, slot=row, strides=strides)  # type: ignore[arg-type]
 
-    turn: tuple[Node, ...] = (load("w", "weight", moves=((0, 1, 1),)), Compute("op", (((0, 1), (0, 1)),), (1,), moves=((0, 1),)))
+    turn: tuple[Node, ...] = (load("w", "weight", strides=((0, 1, 1),)), Compute("op", (((0, 1), (0, 1)),), (1,), strides=((0, 1),)))
     steps = (load("x", "input"), Loop(3, turn))
     reordered = constants_first(steps)
     assert [node.tensor for node in reordered[:2] if isinstance(node, Transfer)] == ["w", "x"]
     assert sorted(map(repr, unfold(reordered))) == sorted(map(repr, unfold(steps)))
-    assert reordered[3] == Loop(2, (load("w", "weight", 1, moves=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
+    assert reordered[3] == Loop(2, (load("w", "weight", 1, strides=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
     assert constants_first(reordered) == reordered

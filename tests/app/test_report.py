@@ -352,10 +352,10 @@ def test_a_slot_is_taken_from_its_writing_to_its_last_reading():
     box = ((0, 1), (0, 1), (0, 1), (0, 2))
     down = ((0, 0, 1, 0, 1),)
     turn = (
-        Transfer(store=False, tensor="x", box=box, kind="input", rows=1, row_bytes=4, place=0, slot=0, moves=down),
-        Compute("pool", (box,), (1,), moves=((0, 0, 1, 0),)),
-        Compute("relu", (box,), (2,), moves=((0, 0, 1, 0),)),
-        Transfer(store=True, tensor="y", box=box, kind="output", rows=1, row_bytes=4, place=2, slot=0, moves=down),
+        Transfer(store=False, tensor="x", box=box, kind="input", rows=1, row_bytes=4, place=0, slot=0, strides=down),
+        Compute("pool", (box,), (1,), strides=((0, 0, 1, 0),)),
+        Compute("relu", (box,), (2,), strides=((0, 0, 1, 0),)),
+        Transfer(store=True, tensor="y", box=box, kind="output", rows=1, row_bytes=4, place=2, slot=0, strides=down),
     )
     places = (Place("x", "map", 0, 2, 4), Place("u", "map", 8, 1, 4), Place("y", "map", 12, 1, 4))
     group = PlannedGroup(0, ("pool", "relu"), "lbdf", 1, 1, 16, 16, DramBytes(16, 16), ("x",), ("y",), places, (Loop(4, turn),))

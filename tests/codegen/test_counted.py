@@ -17,7 +17,7 @@ from codegen.source import Unsupported
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Transfer
 from lfopt.ops.reference import reference
-from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, draft, total_dram
+from lfopt.planning import GIVEN, GroupCosts, PlanDraft, Traffic, draft, total_dram
 from search.exact import solve
 from search.options import SearchOptions
 from tests.agreement import differing
@@ -220,7 +220,7 @@ def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
     costs = GroupCosts.of(graph, Hardware(32 << 10, element_bytes=4, l2_bytes=10 << 10), scheme="lbdf")
     found = draft(graph, costs, solve(costs, SearchOptions(passes=1)).groups, 0, GIVEN)
-    assert isinstance(found, Draft)
+    assert isinstance(found, PlanDraft)
     plan = found.plan
     kept = [entry for entry in plan.memory if entry.memory == "l2"]
     assert plan.totals.l2_bytes > 0 and sum(entry.rows * entry.row_bytes for entry in kept) > plan.hardware.l2_bytes

@@ -37,7 +37,7 @@ def beyond(group: PlannedGroup, step: Compute) -> Iterator[str]:
     """What a step has that no scheme of the papers has."""
     if step.then:
         yield "in flight"
-    if step.sums >= 0 and group.mode == "lbdf":
+    if step.accumulator >= 0 and group.mode == "lbdf":
         yield "running"
 
 

@@ -110,7 +110,7 @@ def test_layers_share_their_masks() -> None:
     written.graph.output[0].name = "x3"
     graph = from_model(written)
     assert [name for name in graph.constants if graph.shape(name) == (9, 9)] == [*attentions_in(graph).masks]
-    assert [one.call.operator.name for one in attentions_in(graph).found] == ["layer0.KTranspose", "layer1.KTranspose", "layer2.KTranspose"]
+    assert [one.call.operator.name for one in attentions_in(graph).recognised] == ["layer0.KTranspose", "layer1.KTranspose", "layer2.KTranspose"]
     assert differing(reference(graph, values), {"x3": by_definition(written, values)[0]}) == []
 
 

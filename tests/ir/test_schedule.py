@@ -83,7 +83,7 @@ def computes(draw: st.DrawFn) -> Compute:
         boxes=tuple(written),
         places=tuple(draw(st.integers(-1, 9)) for _ in written),
         inputs=draw(st.none() | spans()),
-        sums=draw(st.integers(0, 9)) if not (first and last) else draw(st.integers(-1, 9)),
+        accumulator=draw(st.integers(0, 9)) if not (first and last) else draw(st.integers(-1, 9)),
         first=first,
         last=last,
     )
@@ -163,14 +163,14 @@ def test_blocks_that_are_not_alike_stay_apart() -> None:
     ]
     for other in others:
         assert fold([[step], [other]]) == (step, other)
-    compute = Compute("conv", (((0, 1), (0, 4)),), (0,), inputs=(0, 2), sums=1, first=True, last=False)
+    compute = Compute("conv", (((0, 1), (0, 4)),), (0,), inputs=(0, 2), accumulator=1, first=True, last=False)
     different = [
         replace(compute, operator="other"),
         replace(compute, boxes=(((0, 1), (0, 5)),)),
         replace(compute, places=(1,)),
         replace(compute, inputs=(0, 3)),
         replace(compute, inputs=None),
-        replace(compute, sums=2),
+        replace(compute, accumulator=2),
         replace(compute, first=False),
         replace(compute, last=True),
     ]
@@ -181,7 +181,7 @@ def test_blocks_that_are_not_alike_stay_apart() -> None:
 
 
 def test_a_loop_of_ten_thousand_million_turns_is_summed_without_walking_it() -> None:
-    step = Transfer(store=False, tensor="x", box=((0, 1),), kind="input", rows=2, row_bytes=3, place=0, slot=0, moves=((1, 1), (0, 1)))
+    step = Transfer(store=False, tensor="x", box=((0, 1),), kind="input", rows=2, row_bytes=3, place=0, slot=0, strides=((1, 1), (0, 1)))
     nodes = (Loop(100_000, (Loop(100_000, (step,)),)),)
     start = time.process_time()
     assert dram_bytes(nodes) == DramBytes(input=6 * 10**10)

@@ -12,7 +12,7 @@ import pytest
 
 from hw_rtl.build import available, tool
 from lfopt.isa import document, tables
-from lfopt.isa.fields import BadField, Field, Layout
+from lfopt.isa.fields import BadField, Field, WordLayout
 from lfopt.isa.program import BadProgram, Command, assemble, check_loops, decode, encode, listing, unrolled
 from lfopt.isa.registers import ADDRESS_BITS, BITS, BYTES, Register
 from lfopt.isa.systemverilog import package
@@ -21,7 +21,7 @@ LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSF
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
-def test_unpack_undoes_pack(layout: Layout) -> None:
+def test_unpack_undoes_pack(layout: WordLayout) -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         values = {field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in layout.fields}
@@ -39,7 +39,7 @@ def test_fields_refuse_what_they_do_not_hold() -> None:
 
 
 def random_command(rng: np.random.Generator) -> Command:
-    def values(layout: Layout, *apart: str) -> dict[str, int]:
+    def values(layout: WordLayout, *apart: str) -> dict[str, int]:
         named = (field for field in layout.fields if field.name not in apart and rng.random() < 0.6)
         found = {field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in named}
         return {name: int(rng.integers(0, 3)) if name in ("class_", "space", "operation", "scale") else value for name, value in found.items()}

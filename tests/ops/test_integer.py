@@ -21,10 +21,10 @@ from lfopt.ir import MissingValues, Operator, Quantization, Tensor, UnsupportedM
 from lfopt.ops import Call
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
-from lfopt.ops.fixed_point import SUM_MAX, SUM_MIN, dequantized, factors, quantized, requantized, scaled, terms
+from lfopt.ops.fixed_point import SUM_MAX, SUM_MIN, dequantized, multipliers, quantized, requantized, scaled, terms
 from lfopt.ops.footprint import footprints
 from lfopt.ops.reference import reference
-from lfopt.ops.scaling import contraction, recoding, table
+from lfopt.ops.scaling import recoding, requantization, table
 from lfopt.ops.traits import Arithmetic
 from lfopt.rewrite import simplify
 from tests.operators import Case
@@ -45,7 +45,7 @@ ratios = st.floats(2.0**-40, 2.0**28, allow_nan=False)
 @example(1, 0.5)
 @example(-3, 0.5)
 def test_scaling_is_the_floor_of_the_exact_product_plus_a_half(value, ratio):
-    by = factors(ratio)
+    by = multipliers(ratio)
     exact = Fraction(value) * int(by.multiplier) / 2 ** int(by.shift) + Fraction(1, 2)
     assert int(scaled(np.array([value]), by)[0]) == floor(exact)
 
@@ -56,7 +56,7 @@ def test_scaling_is_the_floor_of_the_exact_product_plus_a_half(value, ratio):
 @example(float(np.nextafter(1, 0)))
 @example(float(np.nextafter(2.0**28, 0)))
 def test_factors_have_31_bits_and_are_as_near_as_that_allows(ratio):
-    by = factors(ratio)
+    by = multipliers(ratio)
     assert 1 <= by.shift <= 62
     assert by.multiplier < 2**31
     found = Fraction(int(by.multiplier), 2 ** int(by.shift))
@@ -73,13 +73,13 @@ def test_requantisation_is_rounding_of_the_real_value_half_up(value, ratio, zero
     exact = Fraction(value) * Fraction(ratio)
     if abs(exact) > 1000 or abs((exact + Fraction(1, 2)) - round(exact + Fraction(1, 2))) < Fraction(1, 2**20):
         return
-    assert int(requantized(np.array([value]), factors(ratio), zero, "int8")[0]) == min(max(floor(exact + Fraction(1, 2)) + zero, -128), 127)
+    assert int(requantized(np.array([value]), multipliers(ratio), zero, "int8")[0]) == min(max(floor(exact + Fraction(1, 2)) + zero, -128), 127)
 
 
 def test_ratios_of_scales_that_no_factor_holds_are_refused():
     for ratio in (2.0**29, float("inf"), float("nan"), -1.0):
         with pytest.raises(UnsupportedModel, match="a ratio of scales is"):
-            factors([1.0, ratio])
+            multipliers([1.0, ratio])
     with pytest.raises(UnsupportedModel, match="leave int32"):
         terms([2.0**24, 1.0], [255, 255])
 
@@ -279,22 +279,22 @@ def dense(inputs: int, weight: int, bias: int = 0, *, values: bool = True) -> Ca
 
 
 def test_the_largest_sum_is_proven_from_the_weights():
-    assert contraction(dense(100, 2, 7)).largest == 100 * 2 * 255 + 7
-    assert contraction(dense(100, 2)).exact == "float32"
-    assert contraction(dense(60_000, 127)).exact == "float64"
+    assert requantization(dense(100, 2, 7)).largest == 100 * 2 * 255 + 7
+    assert requantization(dense(100, 2)).exact == "float32"
+    assert requantization(dense(60_000, 127)).exact == "float64"
 
 
 def test_a_sum_that_could_leave_int32_is_refused():
     most = SUM_MAX // (255 * 127)
-    assert contraction(dense(most, 127)).largest <= SUM_MAX
+    assert requantization(dense(most, 127)).largest <= SUM_MAX
     for call in (dense(most + 1, 127), dense(most, 127, SUM_MAX)):
         with pytest.raises(UnsupportedModel, match=r"node 'dense' \(Gemm\): a sum may reach \d+; accumulators are int32, up to 2147483647"):
-            contraction(call)
+            requantization(call)
 
 
 def test_weights_without_values_are_named():
     with pytest.raises(MissingValues, match="constant 'w'"):
-        contraction(dense(4, 1, values=False))
+        requantization(dense(4, 1, values=False))
 
 
 def test_the_largest_possible_sum_is_computed_exactly():

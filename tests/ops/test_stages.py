@@ -60,11 +60,11 @@ def test_a_composed_table_holds_what_the_operators_make_one_by_one(name: str) ->
                 },
                 {},
                 (*made,),
-                (stage.made,),
+                (stage.result,),
                 18,
             )
             assert stage.table is not None
-            assert np.array_equal(reference(alone, made)[stage.made].reshape(-1), stage.table)
+            assert np.array_equal(reference(alone, made)[stage.result].reshape(-1), stage.table)
 
 
 def test_a_flight_has_one_value_at_a_time_on_a_chip_that_computes_in_place() -> None:

@@ -14,7 +14,7 @@ from lfopt.ops.attention import through_view
 from lfopt.ops.flight import attending
 from lfopt.ops.recognise import attentions
 from lfopt.ops.reference import reference
-from lfopt.planning import GIVEN, Draft, GroupCosts, draft
+from lfopt.planning import GIVEN, GroupCosts, PlanDraft, draft
 from simulator.interpreter.execute import Violation, execute
 from simulator.recount import recount
 from tests.agreement import differing
@@ -50,7 +50,7 @@ def groups_of(costs: GroupCosts) -> tuple[int, ...]:
 def planned(graph: Graph, hardware: Hardware, groups: tuple[int, ...] | None = None) -> tuple[Plan, GroupCosts]:
     costs = GroupCosts.of(graph, hardware, scheme="all")
     made = draft(graph, costs, groups or groups_of(costs), 0, GIVEN)
-    assert isinstance(made, Draft)
+    assert isinstance(made, PlanDraft)
     return made.finished(), costs
 
 

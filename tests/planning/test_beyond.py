@@ -211,7 +211,7 @@ def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Grap
     assert not differing(done.outputs, wanted)
     assert not simulate(plan, graph).disagreements
     assert {bool(step.then) for group in plan.groups for step in computations(group.steps)} == {False, True}
-    assert any(step.sums >= 0 for group in plan.groups if group.mode == "lbdf" for step in computations(group.steps))
+    assert any(step.accumulator >= 0 for group in plan.groups if group.mode == "lbdf" for step in computations(group.steps))
     baselines = GroupCosts.of(gated, plan.hardware)  # of the network, not of what is computed again
     assert plan.totals.layer_by_layer_bytes == totals_of(baselines, plan.groups, 0).layer_by_layer_bytes
 

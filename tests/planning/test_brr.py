@@ -42,8 +42,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, optimus
-from lfopt.planning.brr import NEVER, Banded, Bands
-from lfopt.planning.optimus import Fused, Optimus, OptimusCosts, paper_bands
+from lfopt.planning.brr import NEVER, Banded, BandedGroups
+from lfopt.planning.optimus import Optimus, OptimusCosts, OptimusFigures, paper_bands
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.interpreter.execute import Machine
@@ -184,7 +184,7 @@ class Chip:
             for k, name in enumerate(flow.operators[op].inputs):
                 if name == weight.name and (step.last or k == 1):
                     self.read_constant(name, self.constant_read(op, k, out, step.inputs), who)
-        if step.sums >= 0:
+        if step.accumulator >= 0:
             self.add(op, rows, out, step)
         else:
             check(step.first and step.last and step.inputs is None, f"{who}: sums without a place")
@@ -196,16 +196,16 @@ class Chip:
                     check(not flow.readers[m] and not flow.is_output[m], f"{who}: a result has no place")
 
     def add(self, op: int, rows: range, out: tuple[int, int], step: Compute) -> None:
-        where, inputs = self.places[step.sums], step.inputs
+        where, inputs = self.places[step.accumulator], step.inputs
         assert inputs is not None
         result = self.flow.maps[self.flow.results[op][0]]
         need = self.hardware.row_bytes(result) // self.hardware.element_bytes * self.hardware.accumulator_bytes
         check(where.purpose == "sum" and where.slot_bytes == need and len(rows) <= where.slots, f"sums of {step.operator} in {where}")
         if step.first:
-            self.overwrite(step.sums)
+            self.overwrite(step.accumulator)
         count = self.channels(result.shape)
         for row in rows:
-            number, done = self.held[step.sums].get(row % where.slots, (-1, np.zeros(count, int)))
+            number, done = self.held[step.accumulator].get(row % where.slots, (-1, np.zeros(count, int)))
             if step.first:
                 if number != row:
                     done = np.zeros(count, int)
@@ -214,7 +214,7 @@ class Chip:
                 check(number == row, f"{step.operator}: sums of row {row} are lost")
             check(bool((done[slice(*out)] == inputs[0]).all()), f"{step.operator}: sums up to {done[slice(*out)]} go on with {inputs}")
             done[slice(*out)] = inputs[1]
-            self.held[step.sums][row % where.slots] = row, done
+            self.held[step.accumulator][row % where.slots] = row, done
         if step.last:
             check(inputs[1] == self.channels(self.flow.calls[op].shape(0)), f"{step.operator}: sums end at {inputs}")
 
@@ -282,7 +282,7 @@ def walk(flow: Dataflow, mask: int, hardware: Hardware, places: tuple[Place, ...
     return chip.moved
 
 
-def verify(costs: GroupCosts, bands: Bands, mask: int, banded: Banded, what: str, *, tight: bool = False) -> bool:
+def verify(costs: GroupCosts, bands: BandedGroups, mask: int, banded: Banded, what: str, *, tight: bool = False) -> bool:
     """Check one schedule; whether it was short enough to be walked. `tight`: with one row less anywhere, something must be missing."""
     flow, hardware = costs.dataflow, costs.hardware
     places, steps = bands.schedule(mask, banded)
@@ -389,7 +389,7 @@ def conv_net(rng: np.random.Generator, operators: int) -> Graph:
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10))
 
 
-Group = tuple[str, np.random.Generator, GroupCosts, Bands, int]
+Group = tuple[str, np.random.Generator, GroupCosts, BandedGroups, int]
 
 
 def groups(make: Callable[[np.random.Generator, int], Graph], seeds: range, least: int, most: int, *, wide: bool = False) -> Iterator[Group]:
@@ -398,7 +398,7 @@ def groups(make: Callable[[np.random.Generator, int], Graph], seeds: range, leas
         rng = np.random.default_rng(seed)
         graph = make(rng, int(rng.integers(least, most + 1)))
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
-        costs, bands = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False), Bands(flow, hardware, wide=wide)
+        costs, bands = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False), BandedGroups(flow, hardware, wide=wide)
         for mask in Oracle(graph).legal_groups():
             yield f"seed {seed}, {flow.names(mask)}", rng, costs, bands, mask
 
@@ -417,7 +417,7 @@ class Tally:
     sliced: int = 0  # with a segment that sums over slices
     streamed: int = 0  # weights passing several times
 
-    def add(self, bands: Bands, mask: int, banded: Banded) -> None:
+    def add(self, bands: BandedGroups, mask: int, banded: Banded) -> None:
         self.walked += 1
         self.several += mask & (mask - 1) != 0
         self.sliced += bool(bands.slices.draft(mask, banded.start).summing)
@@ -583,7 +583,7 @@ def test_groups_of_networks_run_within_what_was_planned(name: str) -> None:
     rng = np.random.default_rng(0)
     tally = Tally()
     for hardware in CHIPS:
-        costs, bands = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False), Bands(flow, hardware)
+        costs, bands = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False), BandedGroups(flow, hardware)
         for size in (1, 2, 4, 6, 9):
             for first in rng.integers(0, len(flow) - size, 6).tolist():
                 mask = ((1 << size) - 1) << first
@@ -598,7 +598,7 @@ def test_groups_of_networks_run_within_what_was_planned(name: str) -> None:
 
 def test_squeeze_and_excite_does_not_run_in_bands() -> None:
     flow = Dataflow.of(simplify(from_model(zoo.build("mobilenet_v3_small", weights=False))))
-    bands = Bands(flow, Hardware(1 << 30))
+    bands = BandedGroups(flow, Hardware(1 << 30))
     gates = [i for i in range(len(flow)) if flow.heights[i] > 1 and any(flow.maps[o.map].rows == 1 for o in flow.operands[i])]
     assert gates
     for i in gates:
@@ -667,19 +667,19 @@ def test_optimus_two_convolutions() -> None:
     # Full first: 32 x 3 x 10 of the first layer, 16 x 1 x 10 of the second; a further line takes 320 + 160.
     assert Optimus(flow).needs(0b11) == ((1520, 1040, False), (1120, 480, True))
     assert paper_bands(flow, 0b11, 1120) is None
-    assert paper_bands(flow, 0b11, 1121) == Fused(1120, 480, full_first=True, lines=1, weight_passes=16)
-    assert paper_bands(flow, 0b11, 2000) == Fused(1120, 480, full_first=True, lines=2, weight_passes=8)
-    assert paper_bands(flow, 0b11, 1120 + 6 * 480) == Fused(1120, 480, full_first=True, lines=7, weight_passes=3)
+    assert paper_bands(flow, 0b11, 1121) == OptimusFigures(1120, 480, full_first=True, lines=1, weight_passes=16)
+    assert paper_bands(flow, 0b11, 2000) == OptimusFigures(1120, 480, full_first=True, lines=2, weight_passes=8)
+    assert paper_bands(flow, 0b11, 1120 + 6 * 480) == OptimusFigures(1120, 480, full_first=True, lines=7, weight_passes=3)
     weights = 32 * 8 * 9 + 64 * 32 * 9
     assert Optimus(flow).weight_elements(0b11) == weights
-    assert paper_bands(flow, 0b11, weights + 1120) == Fused(1120, 480, full_first=True, lines=16, weight_passes=1)
+    assert paper_bands(flow, 0b11, weights + 1120) == OptimusFigures(1120, 480, full_first=True, lines=16, weight_passes=1)
 
 
 def test_optimus_one_convolution() -> None:
     flow = chain(("Conv", 32, 3, 2), source=(1, 8, 16, 10))
     # 8 rows of 5 columns. Not full: 16 x 1 x 5, and 3 rows of the input. Full: 32 x 1 x 5, the input is not held.
     assert Optimus(flow).needs(1) == ((80 + 240, 80 + 240, False), (160, 160, True))
-    assert paper_bands(flow, 1, 400) == Fused(160, 160, full_first=True, lines=2, weight_passes=4)
+    assert paper_bands(flow, 1, 400) == OptimusFigures(160, 160, full_first=True, lines=2, weight_passes=4)
 
 
 def test_optimus_strides_and_pools() -> None:
@@ -712,8 +712,8 @@ def test_optimus_images_of_a_batch_pass_together_when_lines_are_left_over() -> N
     flow = chain(("Conv", 16, 1, 1), source=(4, 16, 4, 4))
     least, line, full = Optimus(flow).needs(1)[1]
     assert (least, line, full) == (64, 64, True)
-    assert paper_bands(flow, 1, least + 2 * line) == Fused(64, 64, full_first=True, lines=3, weight_passes=6)
-    assert paper_bands(flow, 1, least + 3 * line) == Fused(64, 64, full_first=True, lines=4, weight_passes=4) or least + 3 * line >= 256 + 64
+    assert paper_bands(flow, 1, least + 2 * line) == OptimusFigures(64, 64, full_first=True, lines=3, weight_passes=6)
+    assert paper_bands(flow, 1, least + 3 * line) == OptimusFigures(64, 64, full_first=True, lines=4, weight_passes=4) or least + 3 * line >= 256 + 64
 
 
 def test_optimus_costs_are_those_of_the_formula_and_the_exact_search_finds_the_optimum() -> None:

@@ -19,7 +19,7 @@ from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
 from lfopt.planning.drafts import executable
-from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated import GatedChoice, Sizes
 from lfopt.planning.gated_choices import Choices
 from lfopt.planning.modes.gated import Gated
 from simulator.interpreter.execute import execute
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     plan: Plan
     group: PlannedGroup
     choices: Choices
-    choice: Choice
+    choice: GatedChoice
 
     @property
     def sizes(self) -> Sizes:
@@ -54,17 +54,17 @@ class Case(NamedTuple):
     @property
     def kinds(self) -> set[str]:
         """What is special of it."""
-        way, sizes, kept = self.choice.way, self.sizes, self.choice.kept
+        option, sizes, kept = self.choice.option, self.sizes, self.choice.kept
         return {
             "all kept" if kept == sizes.channels else "none kept" if kept == 0 else "some kept",
             "head" if sizes.block.head else "no head" if sizes.inside else "map from outside",
             "tail" if sizes.block.tail >= 0 else "no tail",
-            "weights held" if way.held else "weights in blocks",
-            *(["input stays"] if way.stays else ["input again"] if sizes.input in sizes.beside else []),
-            *(["parts"] if way.part < sizes.outputs else []),
-            *(["bands"] if way.band < sizes.rows_out else []),
+            "weights held" if option.held else "weights in blocks",
+            *(["input stays"] if option.stays else ["input again"] if sizes.input in sizes.beside else []),
+            *(["parts"] if option.part < sizes.outputs else []),
+            *(["bands"] if option.band < sizes.rows_out else []),
             *([] if sizes.in_step else ["windows"]),
-            *(["made again"] if way.again else []),
+            *(["made again"] if option.again else []),
             *(["flights"] if any(step.then for step in computations(self.group.steps)) else []),
             *(["aligned"] if self.plan.hardware.dram_row_align > 1 else []),
         }
@@ -116,7 +116,7 @@ def remaking(parts: int, chip: Hardware, channels: int = 32, *, skip: bool = Tru
     every = costs.dataflow.everything
     for beta in range(gated(costs).need(every) // 512 * 512 + 512, 1 << 17, 512):
         choice = gated(costs).cheapest(every, beta)
-        if choice is not None and choice.way.again and choice.kept and choice.way.part * parts == channels:
+        if choice is not None and choice.option.again and choice.kept and choice.option.part * parts == channels:
             costs = costs.at(beta)
             costs._prices[every] = gated(costs).price(every, beta, 0)
             return _found(graph, inputs, costs, (every,), planned(costs, (every,)), every)
@@ -200,7 +200,7 @@ def test_no_more_is_made_again_than_is_allowed() -> None:
     assert same is not None and less is not None and none is not None
     assert same.dram == found.choice.dram
     assert less.macs < same.macs and less.dram.total > same.dram.total
-    assert none.macs == 0 and not none.way.again
+    assert none.macs == 0 and not none.option.again
 
 
 def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
@@ -208,19 +208,19 @@ def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
     for found in [*cases(range(8)), remaking(2, CHIP)]:
         sizes, choices, beta = found.sizes, found.choices, found.costs.hardware.buffer_bytes
         best: list[tuple[int, int]] = []
-        for way, width, kept in product(choices.ways, sizes.widths, range(sizes.channels + 1)):
+        for option, width, kept in product(choices.options, sizes.widths, range(sizes.channels + 1)):
             step = width if choices._rounded else sizes.hardware.channel_align
             if (
                 (kept and kept < sizes.channels and width < choices.full_width)
                 or kept % step
                 and kept < sizes.channels
-                or (way.again and kept == sizes.channels)
+                or (option.again and kept == sizes.channels)
             ):
                 continue
             wide = min(width, max(kept, sizes.channels - kept))
-            fits = any(sizes.buffer_bytes(way, wide, kept, (rows, 1)) < beta for rows in (1, sizes.height))
-            if fits and sizes.macs_again(way, kept) <= choices.spare_macs:
-                best.append((sizes.dram(way, wide, kept, sizes.widths[0]).total, sizes.macs_again(way, kept)))
+            fits = any(sizes.buffer_bytes(option, wide, kept, (rows, 1)) < beta for rows in (1, sizes.height))
+            if fits and sizes.macs_again(option, kept) <= choices.spare_macs:
+                best.append((sizes.dram(option, wide, kept, sizes.widths[0]).total, sizes.macs_again(option, kept)))
         choice = choices.cheapest(beta)
         assert choice is not None
         assert (choice.dram.total, choice.macs) == min(best)
@@ -283,13 +283,13 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
 
 def test_more_buffer_keeps_more_and_never_moves_more() -> None:
     for found in cases(range(20)):
-        before: Choice | None = None
+        before: GatedChoice | None = None
         for beta in range(found.choices.least + 1, found.choices.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
             choice = found.choices.cheapest(beta)
             assert choice is not None
             if before is not None:
                 assert choice.dram.total <= before.dram.total
-                assert (choice.way, choice.width) != (before.way, before.width) or choice.kept >= before.kept
+                assert (choice.option, choice.width) != (before.option, before.width) or choice.kept >= before.kept
             assert found.choices.cheapest(choice.buffer_bytes) is None or found.choices.cheapest(choice.buffer_bytes + 1) == choice
             before = choice
         assert found.choices.cheapest(found.choices.least) is None
@@ -314,7 +314,7 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     once, pixels, width = network.groups.once(block.members).total, 18 * 18, choice.width
     whole, x, y = 816 * pixels * 2, 136 * pixels * 2, 136 * pixels * 4
     kept, ring = choice.kept * pixels * 2, width * 18 * 2
-    assert (choice.way.part, choice.way.band, choice.way.stays) == (136, 18, False)
+    assert (choice.option.part, choice.option.band, choice.option.stays) == (136, 18, False)
     assert choice.dram.total == once + 2 * (whole - kept) + x
     weights = (136 + 25 + 2) * 2 * width  # of a slice: expand, depthwise, biases
     first = x + kept + 5 * ring + ring + 816 * 2 + weights + width * 4
@@ -326,7 +326,7 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     choice = mode.cheapest(block.members, 256 * 1024)  # twice as many multiply-accumulates
     assert choice is not None
     kept, width, gone = choice.kept * pixels * 2, choice.width, 816 - choice.kept
-    assert (choice.way.part, choice.way.again, choice.dram.spill) == (68, True, 0)
+    assert (choice.option.part, choice.option.again, choice.dram.spill) == (68, True, 0)
     assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
     assert choice.macs == 2 * gone * (136 + 25) * pixels <= own
     rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width  # of expand, D, and what is gated

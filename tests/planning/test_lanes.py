@@ -12,7 +12,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning.lanes import copies, stretches
+from lfopt.planning.lanes import channel_runs, copies
 from lfopt.rewrite.shuffle import shuffles_as_gathers
 from lfopt.rewrite.simplify import simplify
 
@@ -53,7 +53,7 @@ def test_copies_put_every_channel_where_it_belongs(case: str, lanes: int) -> Non
     wanted = reference(graph, {"x": channels.reshape(1, -1, 1, 1)})
     operand = np.resize(channels, -(-SIZE // lanes) * lanes)
     for k, name in enumerate(graph.outputs):
-        runs = stretches(call, k)
+        runs = channel_runs(call, k)
         assert runs is not None
         depth = call.results[k][1]
         got = np.full(-(-depth // lanes) * lanes, -1.0)
@@ -75,7 +75,7 @@ def test_what_moves_more_than_channels_is_none(what: str) -> None:
         "two maps": ([("Concat", ["x", "x"], ["y"], {"axis": 0})], {}),
         "an index that is not known": ([("Cast", ["x"], ["i"], {"to": TensorProto.INT64}), ("Gather", ["x", "i"], ["y"], {"axis": 1})], {}),
     }[what]
-    assert stretches(Dataflow.of(made(nodes, ints, (1, 4, 4, 2))).calls[-1]) is None
+    assert channel_runs(Dataflow.of(made(nodes, ints, (1, 4, 4, 2))).calls[-1]) is None
 
 
 @pytest.mark.parametrize(("cut", "axes", "kinds"), [

@@ -83,7 +83,7 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
         graph = random_gate(rng) if name in GATES else random_graph(rng, 4)
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         mode, beta = costs.modes[name], costs.hardware.buffer_bytes
-        mates = mode.mates(beta)
+        compatible = mode.compatible(beta)
         for mask in range(1, 1 << min(len(costs.dataflow), 9 if name in GATES else 6)):
             once = costs.groups.once(mask).total
             price, need = mode.price(mask, beta, once), mode.need(mask)
@@ -96,7 +96,7 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
             assert price.mode == name
             assert price.dram_bytes == mode.terms(mask, beta).dram.total >= once
             if connected(costs.dataflow.neighbours, mask):
-                assert not any(mask & ~mates[op] for op in bits(mask))
+                assert not any(mask & ~compatible[op] for op in bits(mask))
             bound, done = None, 0
             for op in bits(mask):
                 assert mode.least(op) < beta

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, Node, Operator, Plan, Quantization, Tensor, Transfer, Use, dram_bytes
+from lfopt.ir import BufferUse, Cost, DoesNotFit, Graph, Hardware, Node, Operator, Plan, Quantization, Tensor, Transfer, dram_bytes
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
-from lfopt.ops.fixed_point import factors
+from lfopt.ops.fixed_point import multipliers
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
-from lfopt.ops.scaling import contraction, table
+from lfopt.ops.scaling import requantization, table
 from lfopt.ops.stages import least_parameters
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
@@ -61,11 +61,11 @@ def test_factors_come_in_rows_of_sixteen_channels_of_five_bytes() -> None:
     assert [row.size for row in rows] == [80, 80]
     assert parameter_bytes(call) == 160
     words = [int.from_bytes(rows[k // 16][k % 16 * 5 : k % 16 * 5 + 5].tobytes(), "little") for k in range(32)]
-    by = contraction(call).by
+    by = requantization(call).by
     assert [word & (1 << 31) - 1 for word in words[:20]] == by.multiplier.tolist()
     assert [word >> 32 for word in words[:20]] == by.shift.tolist()
     assert words[20:] == [0] * 12
-    assert words[3] == int(factors([0.04]).multiplier[0]) | int(factors([0.04]).shift[0]) << 32
+    assert words[3] == int(multipliers([0.04]).multiplier[0]) | int(multipliers([0.04]).shift[0]) << 32
 
 
 def test_how_many_bytes_there_are_needs_no_weights() -> None:
@@ -168,7 +168,7 @@ def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() ->
         found = costs.evaluate(3)
         assert isinstance(found, Cost) == costs.legal_anywhere(3) == fits
         assert isinstance(found, Cost) or found == DoesNotFit(
-            3, 512, 256 * tables or store, (Use("f", "parameters", 0, 0, 256), Use("g", "parameters", 0, 0, 256)), "parameter store"
+            3, 512, 256 * tables or store, (BufferUse("f", "parameters", 0, 0, 256), BufferUse("g", "parameters", 0, 0, 256)), "parameter store"
         )
         groups = solve(costs).groups
         assert groups == ((3,) if fits else (1, 2))

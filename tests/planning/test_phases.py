@@ -11,7 +11,7 @@ import pytest
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
-from lfopt.ops.phases import FACTORS, Products, _beyond, _products_within, _touched, beyond_compulsory  # pyright: ignore[reportPrivateUsage]
+from lfopt.ops.phases import FACTORS, ContractionProducts, _beyond, _products_within, _touched, beyond_compulsory  # pyright: ignore[reportPrivateUsage]
 from lfopt.planning import GroupCosts
 from lfopt.planning.phases import uses
 from lfopt.zoo.builder import Net
@@ -19,7 +19,7 @@ from search.exact import solve
 from tests.convolutions import random_convolutions
 
 
-def blocked_bytes(products: Products, hardware: Hardware, on_chip: int) -> int:
+def blocked_bytes(products: ContractionProducts, hardware: Hardware, on_chip: int) -> int:
     """The fewest bytes of all blockings of one product: what is made and forgotten at once does not move, nor does what stays from block to block.
 
     Of M x K x N; a block of sums stays while K runs, or a block of weights while M runs. The operand moves unless one block has all columns, sums
@@ -45,7 +45,7 @@ def check_blocked(seed: int) -> float:
     rng = np.random.default_rng(seed)
     rows, inner, columns = (int(2 ** rng.uniform(2, 9)) for _ in range(3))
     hardware = Hardware(int(2 ** rng.uniform(5, 12)), element_bytes=int(rng.choice([1, 2])), accumulator_bytes=int(rng.choice([2, 4])))
-    products = Products(rows, inner, columns, 1, 1, 1, 0)
+    products = ContractionProducts(rows, inner, columns, 1, 1, 1, 0)
     bound = max(_beyond([products], hardware, hardware.buffer_bytes, factor) for factor in FACTORS)
     moved = blocked_bytes(products, hardware, hardware.buffer_bytes)
     assert bound <= moved, f"seed {seed}: {products}, {hardware}"
@@ -91,7 +91,7 @@ def test_no_blocking_of_many_more_products_does() -> None:
 
 
 def test_bytes_touched_do_not_fall_with_the_products_done_and_per_product_do_not_rise() -> None:
-    products, hardware = Products(500, 700, 900, 1, 4, 1, 0), Hardware(4096)
+    products, hardware = ContractionProducts(500, 700, 900, 1, 4, 1, 0), Hardware(4096)
     sizes = [_touched(products, hardware, 4.0**k, 1e15) for k in range(3, 12)]
     assert all(a < b < 4 * a for a, b in pairwise(sizes))
     assert sizes[-1] <= 700 * 900 * 2

@@ -164,11 +164,11 @@ def test_two_operators_of_a_group_that_fits_are_mates() -> None:
         flow = Dataflow.of(graph)
         resident = Resident(flow, hardware)
         limit = int(rng.integers(1, resident.need(flow.everything) + 1))
-        mates = resident.mates(limit)
-        apart += any(mask != flow.everything for mask in mates)
+        compatible = resident.compatible(limit)
+        apart += any(mask != flow.everything for mask in compatible)
         for mask in Oracle(graph).legal_groups():
             if resident.need(mask) < limit:
-                assert all(not mask & ~mates[op] for op in bits(mask)), f"{what}, {flow.names(mask)}"
+                assert all(not mask & ~compatible[op] for op in bits(mask)), f"{what}, {flow.names(mask)}"
     assert apart > 50
 
 

@@ -23,7 +23,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, plan
 from lfopt.planning.addresses import Life, allocate, peak_bytes
 from lfopt.planning.outlines import DRAM_ALIGN
-from lfopt.planning.second_level import Candidate, choose
+from lfopt.planning.second_level import SecondLevelCandidate, choose
 from lfopt.planning.spared import SCALE, Spared
 from search.exact import solve
 from search.options import SearchOptions
@@ -98,13 +98,13 @@ def test_a_second_level_never_adds_dram_bytes_and_a_larger_one_moves_no_more() -
 # -- what stays --------------------------------------------------------------------------------------------------------------------------------
 
 
-def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[Candidate], int]:
+def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[SecondLevelCandidate], int]:
     """Maps of some plan, and a second level for some of them."""
-    found: list[Candidate] = []
+    found: list[SecondLevelCandidate] = []
     for k in range(count):
         first = int(rng.integers(0, count))
         size = DRAM_ALIGN * int(rng.integers(1, 9))
-        found.append(Candidate(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
+        found.append(SecondLevelCandidate(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
     return found, int(rng.integers(1, 12 * DRAM_ALIGN))
 
 
@@ -133,7 +133,9 @@ def test_no_other_maps_that_fit_spare_more() -> None:
 def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lfopt.planning.second_level.WIDEST", 16)
     rng = np.random.default_rng(0)
-    found = [Candidate(f"m{k}", Life(DRAM_ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))) for k in range(60)]
+    found = [
+        SecondLevelCandidate(f"m{k}", Life(DRAM_ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))) for k in range(60)
+    ]
     level = choose(found, 40 * DRAM_ALIGN)
     kept = [one for one in found if one.name in level.addresses]
     assert level.choice == "heuristic" and kept

@@ -22,7 +22,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, totals_of
 from lfopt.planning.modes.sliced import BySlices
-from lfopt.planning.sliced import Way
+from lfopt.planning.sliced import SlicedOption
 from lfopt.rewrite import simplify
 from simulator.interpreter.execute import execute
 from simulator.recount import recount
@@ -41,7 +41,7 @@ class Case(NamedTuple):
     plan: Plan
     graph: Graph
     inputs: Values
-    way: Way
+    option: SlicedOption
 
     @property
     def mask(self) -> int:
@@ -49,8 +49,8 @@ class Case(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str, str]:
-        parts = sliced(self.costs).sliced.outputs(self.way.segment) > self.way.part > 0
-        return "bands" if self.way.bands > 1 else "", "parts" if parts else "", "stay" if self.way.pinned or self.way.pinned_tail else ""
+        parts = sliced(self.costs).sliced.outputs(self.option.segment) > self.option.part > 0
+        return "bands" if self.option.bands > 1 else "", "parts" if parts else "", "stay" if self.option.pinned or self.option.pinned_tail else ""
 
 
 def sliced(costs: GroupCosts) -> BySlices:
@@ -90,7 +90,7 @@ def cases(seeds: range) -> Iterator[Case]:
             mask = only.dataflow.everything
             found = sliced(only).sliced.cheapest(mask, beta)
             assert found is not None
-            yield Case(only, every, planned(only, (mask,)), graph, inputs, found.way)
+            yield Case(only, every, planned(only, (mask,)), graph, inputs, found.option)
 
 
 def late_until_steps() -> Callable[[], bool]:
@@ -161,10 +161,10 @@ def test_the_bound_of_a_block_never_falls_and_mates_hold_it() -> None:
     grown = 0
     for costs, _, _, need in blocks(range(300, 400)):
         mode, mask, bound, done, floors = sliced(costs), costs.dataflow.everything, None, 0, [0]
-        mates = mode.mates(need + 1)
+        compatible = mode.compatible(need + 1)
         for op in bits(mask):
             assert mode.least(op) <= need
-            assert not mask & ~mates[op]
+            assert not mask & ~compatible[op]
             bound = mode.grow(done, bound, op)
             done |= 1 << op
             assert mode.may_fit(done, bound, need + 1)

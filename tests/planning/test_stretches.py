@@ -131,7 +131,7 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
     nothing, x = [Stretches(0, {})] * (len(flow) - 1), flow.results[flow.position["x"]][0]
 
     def proven(never: int, together: int) -> int:
-        mates = [
+        compatible = [
             flow.everything if not bit & (a | b | c) else flow.everything & ~(a | b | c) | (bit | together if bit & together else bit)
             for bit in (1 << i for i in range(len(flow)))
         ]
@@ -141,7 +141,7 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
                 flow,
                 found,
                 [
-                    CutCosts(10, 7, served(flow, found, mates, m)) if m == x else CutCosts(0, 0, served(flow, found, mates, m))
+                    CutCosts(10, 7, served(flow, found, compatible, m)) if m == x else CutCosts(0, 0, served(flow, found, compatible, m))
                     for m in range(len(flow.maps))
                 ],
             )

@@ -121,7 +121,7 @@ def check(cases: Iterable[Case]) -> Counter[str]:
                 assert counted.dram.input >= once.input
                 assert counted.dram.output == once.output or case.plan.hardware.dram_row_align > 1
                 seen.update({op.kind for op in case.graph.operators if op.name in group.nodes})
-                seen["loops of strips"] += any(len(step.moves) > 1 for step in computations(group.steps))
+                seen["loops of strips"] += any(len(step.strides) > 1 for step in computations(group.steps))
     return seen
 
 

@@ -72,7 +72,7 @@ def folded_stages(seeds: range) -> Iterator[Stage]:
         for buffer_bytes in (48, 96, 192, 384):
             costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=buffer_bytes))
             for stage in stages(planned(costs, random_scheme(costs, seed)), graph, inputs):
-                if any(isinstance(step, Compute) and step.sums >= 0 for step in unfold(stage.group.steps)):
+                if any(isinstance(step, Compute) and step.accumulator >= 0 for step in unfold(stage.group.steps)):
                     yield stage
 
 

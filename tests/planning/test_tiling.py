@@ -21,13 +21,13 @@ from lfopt.ir import Compute, Cost, Graph, Hardware, PlannedGroup, dram_bytes, r
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
-from lfopt.planning.contraction_bands import Bands
-from lfopt.planning.contractions import Grid, Slices
+from lfopt.planning.contraction_bands import ContractionBands
+from lfopt.planning.contractions import ContractionSlices, TileExtents
 from lfopt.planning.folds import Folds
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
 from lfopt.planning.tiles import Tile, Tiles, schedule
-from lfopt.planning.work import CHANNELS, Work, channel_blocks, channel_groups
+from lfopt.planning.tiling_region import CHANNELS, TilingRegion, channel_blocks, channel_groups
 from simulator.interpreter.execute import Machine
 from simulator.model.occupancy import occupancy
 from simulator.model.timing import Accelerator
@@ -70,7 +70,7 @@ def sizes_up_to(most: int, count: int) -> list[int]:
 # -- every tiling does what it says --------------------------------------------------------------------------------------------------------
 
 
-def random_tilings(work: Work, rng: np.random.Generator, most: int) -> Iterator[Tile]:
+def random_tilings(work: TilingRegion, rng: np.random.Generator, most: int) -> Iterator[Tile]:
     """Tilings of every kind, whether anybody would choose them or not."""
     for _ in range(most if work.uniform and work.folds else 0):
         folds = Folds(work)
@@ -87,21 +87,21 @@ def random_tilings(work: Work, rng: np.random.Generator, most: int) -> Iterator[
         if kind == "frames":
             yield _frames(work, ((CHANNELS, int(rng.choice(work.channel_sizes()))), *strips))
         elif kind == "bands":
-            bands = Bands(work, strips)
+            bands = ContractionBands(work, strips)
             rows = int(rng.integers(1, bands.height + 1))
             yield Tile("bands", bands.dram(rows), bands.need(rows), 0, bands.passes(rows), strips, rows)
         else:
-            slices = Slices(work)
+            slices = ContractionSlices(work)
             grids = list(slices.grids())
             yield _sliced(slices, grids[int(rng.integers(len(grids)))])
 
 
-def _frames(work: Work, blocks: tuple[tuple[int, int], ...]) -> Tile:
+def _frames(work: TilingRegion, blocks: tuple[tuple[int, int], ...]) -> Tile:
     dram, need = work.cost(work.frames(blocks))
     return Tile("frames", dram, need, blocks=blocks)
 
 
-def _sliced(slices: Slices, grid: Grid) -> Tile:
+def _sliced(slices: ContractionSlices, grid: TileExtents) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
     return Tile("slices", slices.dram(grid), slices.need(grid), 0, slices.passes(grid), blocks, grid.rows, grid.inputs, grid.finish)
 
@@ -112,7 +112,7 @@ def _folded(folds: Folds, blocks: tuple[tuple[int, int], ...], rows: int) -> Til
 
 def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> None:
     """Run the tiling: it moves what it says, takes what it says, and gives what the network gives."""
-    flow, work = tiles.flow, tiles.work(mask)
+    flow, work = tiles.flow, tiles.region(mask)
     places, steps = schedule(work, tile)
     what = f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} on {tiles.layout.hardware}: {tile}"
     assert dram_bytes(steps) == tile.dram, f"{what}: steps move {dram_bytes(steps)}"
@@ -148,7 +148,7 @@ def check_random(seeds: Iterable[int], chip: Hardware, draw: Callable[[np.random
         values = {**inputs, **reference(graph, inputs, everything=True)}
         tiles = tilings(flow, chip)
         for mask in groups_to_tile(flow):
-            for tile in random_tilings(tiles.work(mask), rng, 4):
+            for tile in random_tilings(tiles.region(mask), rng, 4):
                 check(graph, tiles, mask, tile, values)
                 kinds[tile.kind] += 1
     return kinds
@@ -194,8 +194,8 @@ def test_tiles_of_a_contraction_move_each_part_when_it_is_not_on_chip_already(gr
     flow, inputs = Dataflow.of(graph), random_inputs(graph, np.random.default_rng(0))
     tiles, mask = tilings(flow, Hardware(1, channel_align=align)), (1 << len(flow)) - 1
     values = {**inputs, **reference(graph, inputs, everything=True)}
-    work = tiles.work(mask)
-    slices = Slices(work)
+    work = tiles.region(mask)
+    slices = ContractionSlices(work)
     for grid in slices.grids():
         tile = _sliced(slices, grid)
         check(graph, tiles, mask, tile, values)
@@ -211,7 +211,7 @@ def test_parts_of_a_reduction_read_what_the_whole_reads_and_keep_partial_sums_be
         flow = Dataflow.of(random_reduction(rng))
         tiles, accelerator = tilings(flow, chip), Accelerator(flow, chip)
         for mask in groups_to_tile(flow):
-            work = tiles.work(mask)
+            work = tiles.region(mask)
             for tile in (tile for tile in random_tilings(work, rng, 4) if tile.kind == "folds"):
                 places, nodes = schedule(work, tile)
                 steps = [step for step in unfold(nodes) if isinstance(step, Compute) and step.operator == work.call.operator.name]
@@ -235,7 +235,7 @@ def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tup
     kinds, falls, before = Counter[str](), 0, None
     for size in sizes:
         tiles = tilings(flow, chip)
-        work, tile = tiles.work(mask), tiles.best(mask, size)
+        work, tile = tiles.region(mask), tiles.best(mask, size)
         what = f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} at {size} B on {chip}: {tile}"
         kinds[tile.kind] += 1
         if tile.kind != "none":
@@ -273,7 +273,7 @@ def test_a_reduction_over_rows_is_folded_wherever_not_even_one_element_of_its_re
     for seed in range(30):
         flow = Dataflow.of(random_reduction(np.random.default_rng(seed)))
         for mask in groups_to_tile(flow):
-            work = tilings(flow, chip).work(mask)
+            work = tilings(flow, chip).region(mask)
             if not work.folds:
                 continue
             folds = Folds(work)
@@ -296,7 +296,7 @@ def test_squeezes_of_maps_larger_than_the_buffer_move_every_tensor_once(kib: int
     for i, operator in enumerate(flow.operators):
         if operator.kind == "ReduceMean":
             tile = tiles.best(1 << i, kib * KIB)
-            assert tile.dram == tiles.work(1 << i).once
+            assert tile.dram == tiles.region(1 << i).once
             kinds[tile.kind] += 1
     assert kinds["folds"] >= 2
     assert kinds["none"] == 0
@@ -358,7 +358,7 @@ def test_what_is_known_of_other_buffers_changes_nothing(chip: Hardware) -> None:
 # -- against all of them -------------------------------------------------------------------------------------------------------------------
 
 
-def all_tilings(work: Work) -> Iterator[tuple[int, int]]:
+def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
     """(buffer bytes, DRAM bytes) of every size of blocks, bands and slices, along one axis and two; not only those that cut evenly.
 
     Of reductions over rows, along all axes. Channels are cut only where blocks of them begin on chip.
@@ -381,13 +381,13 @@ def all_tilings(work: Work) -> Iterator[tuple[int, int]]:
         strips = [(), *(((len(work.shape) - 1, width),) for width in range(1, work.columns.rows_out if work.columns else 1))]
         found += [price(((CHANNELS, size), *columns)) for size in channels for columns in strips]
         for columns in strips if work.rows_apart else ():
-            bands = Bands(work, columns)
+            bands = ContractionBands(work, columns)
             found += [Tile("bands", bands.dram(rows), bands.need(rows)) for rows in range(1, bands.height + 1)]
         if work.rows_apart:
-            slices = Slices(work)
+            slices = ContractionSlices(work)
             depths = {min(work.layout.hardware.channel_align, slices.depth), slices.depth}
             found += [
-                _sliced(slices, Grid(rows, columns, size, depth, finish))
+                _sliced(slices, TileExtents(rows, columns, size, depth, finish))
                 for rows in range(1, slices.reads.rows_out + 1)
                 for columns in range(1, slices.columns_out + 1)
                 for size in channels
@@ -398,7 +398,7 @@ def all_tilings(work: Work) -> Iterator[tuple[int, int]]:
     return ((tile.buffer_bytes, tile.dram.total) for tile in found)
 
 
-def _begins_blocks(work: Work, size: int) -> bool:
+def _begins_blocks(work: TilingRegion, size: int) -> bool:
     """Whether blocks of so many output channels all begin where a block of channels does on chip."""
     axis = 1 if work.call.operator.kind in ("Conv", "ConvTranspose") else -1
     starts = [box[axis][0] for box in channel_blocks(work.call, size)]
@@ -413,7 +413,7 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
     for seed in range(60):
         flow = Dataflow.of(random_graph(np.random.default_rng(seed), 2))
         for mask in groups_to_tile(flow):
-            work = tilings(flow, chip).work(mask)
+            work = tilings(flow, chip).region(mask)
             if not work.uniform or np.prod(work.shape) > 250:
                 continue
             choices = list(all_tilings(work))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lfopt.ops.reference import reference
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.facts import RULES, Fact, Facts
+from lfopt.rewrite.mutable_graph import MutableGraph
 from tests.rewrite.graphs import feeds_of, graph_of, ints
 
 ONE = (
@@ -18,7 +18,7 @@ FOLD = "ReduceL1 ReduceL2 ReduceSumSquare ReduceSum ReduceProd ReduceMean Reduce
 
 def checked(graph):
     """Every tensor of the graph against what is known of it."""
-    facts = Facts(Board(graph))
+    facts = Facts(MutableGraph(graph))
     tame = True  # no number so far from which Exp is rounded to 0
     with np.errstate(all="ignore"):
         values = reference(graph, feeds_of(graph), everything=True)
@@ -76,11 +76,11 @@ def test_bounds_through_what_moves_and_cuts(name):
 
 def test_what_nothing_is_known_of_is_unknown():
     graph = graph_of("y = Add(a, a)", inputs={"a": (3, 4)})
-    assert Facts(Board(graph)).of("y") == Fact()
+    assert Facts(MutableGraph(graph)).of("y") == Fact()
     assert "Log" not in RULES
 
 
 def test_a_tensor_that_is_read_often_is_looked_at_once():
     """Every step reads the one before twice: 2**200 ways back."""
     lines = ["s0 = Relu(a)", *(f"s{i + 1} = Add(s{i}, s{i})" for i in range(200)), "y = Sqrt(s200)"]
-    assert Facts(Board(graph_of(*lines, inputs={"a": (3, 4)}))).of("y").low == 0
+    assert Facts(MutableGraph(graph_of(*lines, inputs={"a": (3, 4)}))).of("y").low == 0

@@ -109,7 +109,9 @@ def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int, 
             floor, dram, part = None, 0, 0
             for op in bits(mask):
                 assert not part or costs.may_grow(part, floor), f"{what} cannot be reached by growing {flow.names(part)}"
-                assert not mask & ~costs.mates[op], f"{what}: {flow.names(mask & ~costs.mates[op])} are not mates of {flow.names(1 << op)}"
+                assert not mask & ~costs.compatible[op], (
+                    f"{what}: {flow.names(mask & ~costs.compatible[op])} are not compatible with {flow.names(1 << op)}"
+                )
                 floor, dram = costs.grow(part, floor, dram, op)
                 part |= 1 << op
             assert dram <= wanted, what

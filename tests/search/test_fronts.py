@@ -22,7 +22,7 @@ from search.fronts import AXES, dominates, efficient, hypervolume, knee, support
 from search.nsga2 import by_crowding, evolve_figures, fronts
 from search.objectives import Objective, best_of, optimise
 from search.options import SearchOptions
-from search.weighted import Weights
+from search.weighted import CostWeights
 from tests.brute import Oracle, partitions
 from tests.search.random_jobs import random_job
 
@@ -198,8 +198,8 @@ def test_ranks_and_crowding_of_three_figures() -> None:
 
 def test_a_way_that_weighs_the_least_is_taken() -> None:
     ways = {1: [Figures(1, 9, 0), Figures(5, 1, 0)], 2: [Figures(3, 3, 3)]}.__getitem__
-    assert best_of(ways, (1, 2), Weights(10, 1, 0)).ways == (0, 0)
-    assert best_of(ways, (1, 2), Weights(1, 10, 0)).figures == Figures(8, 4, 3)
+    assert best_of(ways, (1, 2), CostWeights(10, 1, 0)).ways == (0, 0)
+    assert best_of(ways, (1, 2), CostWeights(1, 10, 0)).figures == Figures(8, 4, 3)
 
 
 # -- area ----------------------------------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def test_what_a_way_costs_is_what_its_steps_move_and_no_less_than_the_bounds_say
         graph, costs = random_job(seed)
         ways, beta = GroupFigures(costs), costs.hardware.buffer_bytes
         for mask in legal(graph, costs):
-            price, all_ways = costs.price(mask), [*costs.ways(mask)]
+            price, all_ways = costs.price(mask), [*costs.options(mask)]
             assert price is not None and min(way.cost.dram_bytes for way in all_ways) == price.dram_bytes, f"seed {seed}: {mask:b}"
             several += len(all_ways) > 1
             least = sum((ways.least[i] for i in bits(mask)), Figures(0, 0, 0))
@@ -135,7 +135,7 @@ def test_weights_of_the_last_layer_come_while_the_one_before_computes() -> None:
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme="auto")
     group = sum(1 << i for i in range(costs.dataflow.position["head"], len(costs.dataflow)))
     price, meter = costs.price(group), GroupFigures(costs).meter
-    ways = [way for way in costs.ways(group) if way.cost.dram_bytes == price.dram_bytes]  # type: ignore[union-attr]
+    ways = [way for way in costs.options(group) if way.cost.dram_bytes == price.dram_bytes]  # type: ignore[union-attr]
     schedules = [way.scheduled.make(Limit()) for way in ways if not isinstance(way.scheduled.make, str)]
     cycles = [meter.figures(*one).cycles for one in schedules]
     assert min(cycles) < 0.75 * cycles[0]
@@ -161,7 +161,7 @@ def test_slack_buys_cycles_also_in_other_groups() -> None:
 
 def _cycles(ways: GroupFigures, costs: GroupCosts, group: int) -> int:
     """Cycles of a group in the way that it takes."""
-    way = costs.taken(group) or next(way for way in costs.ways(group) if costs.price(group) == way.cost)
+    way = costs.taken(group) or next(way for way in costs.options(group) if costs.price(group) == way.cost)
     if isinstance(way.scheduled.make, str):
         return ways.meter.without_steps(group, way.terms.dram).cycles
     places, steps = way.scheduled.make(Limit())

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from lfopt import zoo
 from lfopt.frontend import from_model, load
-from lfopt.fusion import CostModel, Outcome, TypeRules, combined, mapping_of
+from lfopt.fusion import CostModel, FusionOutcome, TypeRules, combined, mapping_of
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.table import Mapping
@@ -62,17 +62,17 @@ def named(graph: Graph, result: Result) -> set[frozenset[str]]:
 
 def test_table_3_breaks_two_pairs_and_has_a_rule_for_each_of_the_others() -> None:
     pairs = {(a, b): combined(a, b) for a in Mapping for b in Mapping}
-    assert {pair for pair, (_, outcome) in pairs.items() if outcome is Outcome.BREAK} == {(O2M, M2M), (M2M, M2M)}
-    assert sum(outcome is not Outcome.BREAK for _, outcome in pairs.values()) == 23  # section 4.4.1: code generation rules
+    assert {pair for pair, (_, outcome) in pairs.items() if outcome is FusionOutcome.BREAK} == {(O2M, M2M), (M2M, M2M)}
+    assert sum(outcome is not FusionOutcome.BREAK for _, outcome in pairs.values()) == 23  # section 4.4.1: code generation rules
 
 
 @pytest.mark.parametrize(("first", "second", "fused", "outcome"), [
-    (O2M, M2M, M2M, Outcome.BREAK),  # Expand, then Conv
-    (M2M, O2M, M2M, Outcome.PROFILE),  # Conv, then Expand or Resize
-    (O2O, M2M, M2M, Outcome.FUSE), (M2M, O2O, M2M, Outcome.FUSE),  # Add and GEMM in either order
-    (SHUFFLE, REORGANIZE, REORGANIZE, Outcome.FUSE), (REORGANIZE, M2M, M2M, Outcome.PROFILE),
+    (O2M, M2M, M2M, FusionOutcome.BREAK),  # Expand, then Conv
+    (M2M, O2M, M2M, FusionOutcome.PROFILE),  # Conv, then Expand or Resize
+    (O2O, M2M, M2M, FusionOutcome.FUSE), (M2M, O2O, M2M, FusionOutcome.FUSE),  # Add and GEMM in either order
+    (SHUFFLE, REORGANIZE, REORGANIZE, FusionOutcome.FUSE), (REORGANIZE, M2M, M2M, FusionOutcome.PROFILE),
 ])  # fmt: skip
-def test_table_3_says_what_the_text_of_the_paper_says(first: Mapping, second: Mapping, fused: Mapping, outcome: Outcome) -> None:
+def test_table_3_says_what_the_text_of_the_paper_says(first: Mapping, second: Mapping, fused: Mapping, outcome: FusionOutcome) -> None:
     if (first, second) != (O2M, M2M):
         assert combined(first, second)[0] is fused
     assert combined(first, second)[1] is outcome

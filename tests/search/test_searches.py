@@ -19,14 +19,14 @@ from lfopt.fusion import CostModel
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
+from search.budget import SearchBudget, one_scheme
 from search.exact import solve
 from search.local import improve
 from search.methods import METHODS
 from search.nsga2 import by_crowding, evolve, fronts
 from search.options import SearchOptions
-from search.partition import PAIRED, Dice, Partitions
+from search.partition import PAIRED, Partitions, Rng
 from search.sampling import sample
-from search.tally import Tally, one_scheme
 from tests.processes import under_two_hash_seeds
 from tests.search.randomised import KIB, SEARCHES, Search, _model, assert_legal, ladder, mobilenet, model_for
 from tests.strategies import random_graph, random_hardware
@@ -53,17 +53,17 @@ class Recorded(Partitions):
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[CostModel], Recorded]:
     """Partitions that remember every plan counted."""
-    from search.tally import PlanTally
+    from search.budget import PlanBudget
 
-    count = PlanTally.count
+    count = PlanBudget.count
 
-    def remember(tally: PlanTally, plan: tuple[int, ...], dram_bytes: int) -> bool:
-        assert isinstance(tally.partitions, Recorded)
-        tally.partitions.counted.append(tuple(plan))
-        assert tally.partitions.dram_bytes(plan) == dram_bytes
-        return count(tally, plan, dram_bytes)
+    def remember(budget: PlanBudget, plan: tuple[int, ...], dram_bytes: int) -> bool:
+        assert isinstance(budget.partitions, Recorded)
+        budget.partitions.counted.append(tuple(plan))
+        assert budget.partitions.dram_bytes(plan) == dram_bytes
+        return count(budget, plan, dram_bytes)
 
-    monkeypatch.setattr(PlanTally, "count", remember)
+    monkeypatch.setattr(PlanBudget, "count", remember)
     return Recorded
 
 
@@ -170,11 +170,11 @@ def test_a_seed_means_the_same_on_every_machine(search: Search, end: tuple[tuple
 
 
 def test_dice_are_fair_and_fixed() -> None:
-    dice = Dice(0)
-    counts = np.bincount([dice.below(6) for _ in range(6000)], minlength=6)
+    rng = Rng(0)
+    counts = np.bincount([rng.below(6) for _ in range(6000)], minlength=6)
     assert counts.min() > 900
-    assert [Dice(5).below(1000) for _ in range(2)] == [Dice(5).below(1000)] * 2
-    assert Dice(1).bytes(5).tolist() == Dice(1).bytes(8).tolist()[:5]
+    assert [Rng(5).below(1000) for _ in range(2)] == [Rng(5).below(1000)] * 2
+    assert Rng(1).bytes(5).tolist() == Rng(1).bytes(8).tolist()[:5]
 
 
 # -- budget, time, interruption --------------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_decoded_genomes_are_connected_convex_and_acyclic_and_encode_undoes_deco
         genome = (rng.random(len(partitions.links)) < rng.random()).astype(np.uint8)
         plan = partitions.in_order(partitions.decode(genome.tobytes()))
         assert_legal(model, plan)
-        partitions.fit(plan, Dice(0))
+        partitions.fit(plan, Rng(0))
         again = partitions.in_order(partitions.decode(partitions.encode(plan).tobytes()))
         assert again == plan
 
@@ -423,7 +423,7 @@ def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
     partitions = Partitions(model)
     blocks = [1 << i for i in range(len(model.dataflow))]
     blocks[0] = 0b11  # the second operator has not been told yet
-    found = one_scheme("tvm", partitions, Tally(model, SearchOptions(), lambda: partitions.asked), blocks)
+    found = one_scheme("tvm", partitions, SearchBudget(model, SearchOptions(), lambda: partitions.asked), blocks)
     assert found.groups[0] == 0b11
     assert found.dram_bytes == assert_legal(model, found.groups)
 

@@ -354,11 +354,11 @@ def one_row_on(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tup
 
 def other_move(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
     """A step in a loop moves by one more along an axis."""
-    if isinstance(node, Loop) or not node.moves or not node.moves[-1]:
+    if isinstance(node, Loop) or not node.strides or not node.strides[-1]:
         return None
-    *outer, last = node.moves
+    *outer, last = node.strides
     k = int(rng.integers(len(last) - isinstance(node, Transfer))) if len(last) > 1 else 0
-    return (replace(node, moves=(*outer, (*last[:k], last[k] + 1, *last[k + 1 :]))),)
+    return (replace(node, strides=(*outer, (*last[:k], last[k] + 1, *last[k + 1 :]))),)
 
 
 def weights_after_their_use(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
@@ -377,7 +377,7 @@ def sums_not_finished(rng: np.random.Generator, node: Node, group: PlannedGroup)
 
 
 def sums_elsewhere(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
-    return (replace(node, sums=-1 if node.sums >= 0 else 0),) if isinstance(node, Compute) else None
+    return (replace(node, accumulator=-1 if node.accumulator >= 0 else 0),) if isinstance(node, Compute) else None
 
 
 def other_input_channels(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:

@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[Callable[[list[Step]], list[Step]], str]] = {
     "a box of too few axes": (swap(stores, box=((0, 1), (0, 4))), r"box \[0:1, 0:4\] is not in 'y'"),
     "a box inside out": (swap(computes("relu"), boxes=(((0, 1), (0, 4), (3, 1), (0, 8)),)), r"is not in 'b'"),
     "two boxes for one result": (swap(computes("relu"), boxes=(whole((1, 4, 8, 8)),) * 2), r"2 boxes and 1 places, for 1 results"),
-    "sums of an operator that has none": (swap(computes("relu"), last=False, sums=0), r"no partial sums"),
+    "sums of an operator that has none": (swap(computes("relu"), last=False, accumulator=0), r"no partial sums"),
     "sums that nobody began": (swap(computes("conv1"), first=False, inputs=(0, 4)), r"row 0 of 'sums of a' is not on chip"),
     "sums nowhere": (swap(computes("conv1"), last=False, inputs=(0, 4)), r"there is no place -1"),
     "input channels inside out": (swap(computes("conv1"), inputs=(3, 1)), r"no input channels 3:1"),

@@ -124,7 +124,7 @@ def contraction_plan(seed: int) -> tuple[Graph, Plan]:
 
 def folds(plan: Plan) -> bool:
     """Whether rows are folded band by band."""
-    return any(isinstance(step, Compute) and step.sums >= 0 for group in plan.groups for step in unfold(group.steps))
+    return any(isinstance(step, Compute) and step.accumulator >= 0 for group in plan.groups for step in unfold(group.steps))
 
 
 # -- plans that hold ---------------------------------------------------------------------------------------------------------------------------

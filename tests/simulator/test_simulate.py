@@ -51,7 +51,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.part import is_empty
 from lfopt.planning import SCHEMES, GroupCosts, Traffic, plan_groups, totals_of
 from lfopt.planning.resident import Resident
-from lfopt.planning.streaming import Layout, line_buffer_schedule
+from lfopt.planning.streaming import BufferLayout, line_buffer_schedule
 from lfopt.rewrite import simplify
 from search.exact import solve
 from simulator.model.engines import COMMAND_CYCLES, transfer_cycles
@@ -131,7 +131,7 @@ def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
         flow = Dataflow.of(graph)
         costs = GroupCosts(flow, hardware)
         for group in solve(costs).groups:
-            yield flow, hardware, line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
+            yield flow, hardware, line_buffer_schedule(BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
             yield flow, hardware, Resident(flow, hardware).schedule(group)
 
 
@@ -148,7 +148,7 @@ def test_a_transfer_takes_its_beats_or_the_words_that_it_fills() -> None:
 
 
 def loads(flow: Dataflow, *boxes: Box) -> Iterator[Transfer]:
-    layout = Layout(flow, INT8)
+    layout = BufferLayout(flow, INT8)
     return (layout.load("x", box, 0) for box in boxes)
 
 
@@ -163,7 +163,7 @@ def test_runs_that_lie_side_by_side_are_rounded_up_to_bursts_and_open_pages() ->
     assert whole_rows == DramAccess(640, 3)  # two rows of 320 bytes
     assert channels == DramAccess(2 * 128, 2)  # 80 bytes of each row
     assert strip == DramAccess(32 * 64, 3)  # 10 bytes of each channel of each row, in what two rows take
-    block = Layout(flow, hardware).load_constant("w", whole((16, 16, 1, 1)), 0)
+    block = BufferLayout(flow, hardware).load_constant("w", whole((16, 16, 1, 1)), 0)
     assert accelerator.access(block) == DramAccess(256, 1)
     assert Accelerator(flow, INT8).access(block) == DramAccess(256, 0)
 
@@ -232,8 +232,8 @@ def test_a_convolution_takes_tiles_x_kernel_x_pixels() -> None:
     assert cycles(flow, row(flow)) == 4 * 4 * 6 * 56 + 1
     assert cycles(flow, row(flow), replace(INT8, accumulator_banks=1)) == 4 * (4 * 6 * 56 + 56) + 1
     assert cycles(flow, row(flow, rows=2)) == 4 * 4 * 9 * 112 + 1
-    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, last=False)) == 4 * 6 * 56 + 1
-    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, first=False)) == 4 * (6 * 56 + 56) + 1
+    assert cycles(flow, row(flow, inputs=(16, 32), accumulator=0, last=False)) == 4 * 6 * 56 + 1
+    assert cycles(flow, row(flow, inputs=(16, 32), accumulator=0, first=False)) == 4 * (6 * 56 + 56) + 1
     assert cycles(flow, row(flow, rows=20)) == 4 * 4 * 9 * 20 * 56 + 3 * COMMAND_CYCLES  # commands of 9, 9 and 2 rows: 512 pixels at most
     assert Accelerator(flow, INT8).work(row(flow)).macs == 56 * 64 * 64 * 9
 
@@ -320,7 +320,7 @@ def test_macs_of_a_step_are_its_share_of_the_operators(name: str) -> None:
 def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
     """Weights of 16 output channels at a time pass through so many slots, 16 input pixels being there from the start."""
     flow = network(conv("x", "w", "y"), x=(1, 16, 1, 16), w=(16 * turns, 16, 1, 1))
-    layout, places = Layout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
+    layout, places = BufferLayout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
     blocks = [
         (
             layout.load_constant("w", ((16 * k, 16 * k + 16), (0, 16), (0, 1), (0, 1)), place=0, slot=k),
@@ -399,7 +399,7 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
         price = costs.evaluate(group)
         if not isinstance(price, Cost) or price.mode != "lbdf":
             continue
-        places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
+        places, steps = line_buffer_schedule(BufferLayout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
         exact = accelerator.time(steps, places)
         short = accelerator.time(steps, places, walked=step_count(steps) // 3)
         if short.timing == "extrapolated":
@@ -587,7 +587,7 @@ def small() -> tuple[Graph, Plan]:
     """A convolution of a map of 8 rows, in a loop over its rows."""
     flow = network(conv("x", "w", "y"), x=(1, 4, 8, 8), w=(4, 4, 1, 1))
     hardware = Hardware(1 << 12, element_bytes=1)
-    places, steps = line_buffer_schedule(Layout(flow, hardware), 1, {0: 1, 1: 1})
+    places, steps = line_buffer_schedule(BufferLayout(flow, hardware), 1, {0: 1, 1: 1})
     dram = dram_bytes(steps)
     group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, 80, dram, ("x",), ("y",), places, steps)
     totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")
@@ -619,28 +619,28 @@ HOSTILE: dict[str, tuple[Callable[[PlannedGroup], PlannedGroup], str]] = {
     "no such place": (changed(Transfer, place=9), "place 9"),
     "place below 0": (changed(Transfer, place=-1), "place -1"),
     "no such tensor": (changed(Transfer, tensor="z"), "no such tensor"),
-    "box of another rank": (changed(Transfer, box=((0, 1),), moves=((0, 0),)), "leaves 'x'"),
+    "box of another rank": (changed(Transfer, box=((0, 1),), strides=((0, 0),)), "leaves 'x'"),
     "box outside": (changed(Transfer, box=((0, 1), (0, 5), (0, 1), (0, 8))), "leaves 'x'"),
-    "box that walks out": (changed(Transfer, moves=((0, 0, 2, 0, 1),)), "leaves 'x'"),
+    "box that walks out": (changed(Transfer, strides=((0, 0, 2, 0, 1),)), "leaves 'x'"),
     "box inside out": (changed(Transfer, box=((0, 1), (3, 2), (0, 1), (0, 8))), "leaves 'x'"),
     "negative rows": (changed(Transfer, rows=-1), "found -1"),
     "endless rows": (changed(Transfer, row_bytes=1 << 20000), "a number of 20001 bits"),
-    "slots below 0": (changed(Transfer, moves=((0, 0, 1, 0, -1),)), "nothing below 0"),
+    "slots below 0": (changed(Transfer, strides=((0, 0, 1, 0, -1),)), "nothing below 0"),
     "gather from no constant": (changed(Transfer, gather="y"), "'y' gathers from no constant"),
     "gather by nobody": (changed(Transfer, gather="q"), "'q' gathers from no constant"),
-    "move of another length": (changed(Transfer, moves=((0, 0, 1),)), "found moves"),
-    "move too many": (changed(Transfer, moves=((0,) * 5,) * 2), "found moves"),
+    "strides of another length": (changed(Transfer, strides=((0, 0, 1),)), "found strides"),
+    "strides too many": (changed(Transfer, strides=((0,) * 5,) * 2), "found strides"),
     "no such operator": (changed(Compute, operator="q"), "not an operator of this group"),
     "a result too many": (changed(Compute, places=(1, 1)), "its results are 1"),
-    "result outside": (changed(Compute, moves=((1, 0, 1, 0),)), "leaves 'y'"),
-    "sums nowhere": (changed(Compute, sums=7), "place 7"),
-    "inputs inside out": (changed(Compute, inputs=(2, 1), moves=((0, 0, 1, 0, 0),)), "input channels"),
+    "result outside": (changed(Compute, strides=((1, 0, 1, 0),)), "leaves 'y'"),
+    "sums nowhere": (changed(Compute, accumulator=7), "place 7"),
+    "inputs inside out": (changed(Compute, inputs=(2, 1), strides=((0, 0, 1, 0, 0),)), "input channels"),
     "no iterations": (lambda g: replace(g, steps=(Loop(0, g.steps),)), "0 iterations"),
     "too deep": (deep, "loops within loops"),
     "endless slots": (lambda g: replace(g, places=(replace(g.places[0], slots=1 << 40), *g.places[1:])), "out of range"),
     "no slots": (lambda g: replace(g, places=(replace(g.places[0], slots=0), *g.places[1:])), "out of range"),
     "endless bytes": (lambda g: replace(g, dram=DramBytes(1 << 20000)), "a number of 20001 bits"),
-    "endless steps": (lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], moves=()),)),)), "number of steps"),
+    "endless steps": (lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], strides=()),)),)), "number of steps"),
     "another number": (lambda g: replace(g, id=3), "its position"),
     "no operators": (lambda g: replace(g, nodes=()), "found none"),
     "an operator twice": (lambda g: replace(g, nodes=("y", "y")), "earlier group too"),
@@ -671,7 +671,7 @@ def test_endless_loops_are_bounded_not_walked() -> None:
     graph, plan = small()
     group = plan.groups[0]
     load = next(step for step in unfold(group.steps) if isinstance(step, Transfer))
-    flat = replace(load, moves=((0,) * len(load.origin),) * 12)
+    flat = replace(load, strides=((0,) * len(load.origin),) * 12)
     nodes: tuple[Loop | Transfer, ...] = (flat,)
     for _ in range(12):
         nodes = (Loop(16, nodes),)

@@ -46,7 +46,7 @@ def session(model: onnx.ModelProto):
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def noise(row: zoo.Summary, seed: int) -> np.ndarray:
+def noise(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
     """A normalized image without structure, or tokens that are all as likely."""
     rng = np.random.default_rng(seed)
     if row.vocabulary is not None:
@@ -54,7 +54,7 @@ def noise(row: zoo.Summary, seed: int) -> np.ndarray:
     return rng.standard_normal(row.input_shape, dtype=np.float32)
 
 
-def scene(row: zoo.Summary, seed: int) -> np.ndarray:
+def scene(row: zoo.NetworkSummary, seed: int) -> np.ndarray:
     """A normalized image with the spectrum of photographs: amplitude falls as one over frequency, and channels are nearly the same.
 
     A text as Zipf found it: the likelihood of a token is as one over its rank.

@@ -43,7 +43,7 @@ from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from lfopt.zoo import cells, names
-from search.partition import Dice, Partitions
+from search.partition import Partitions, Rng
 
 LABELLED_FOR = Hardware(BETAS[-1])  # 2 bytes an element, as in the paper; the buffer does not count
 CHIPS = (  # for networks drawn at random, by their seeds
@@ -136,7 +136,7 @@ def drawer(costs: GroupCosts) -> Draw:
     partitions = Partitions(costs)
 
     def draw(seed: Seed, fits: Fits) -> Iterator[int]:
-        dice = Dice(seed)
+        dice = Rng(seed)
         fused = 64 + dice.below(193)  # of 256 links: a quarter up to all
         waiting = partitions.decode((dice.bytes(len(partitions.links)) < fused).tobytes())
         while waiting:

@@ -29,8 +29,8 @@ from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Unsuppor
 from lfopt.ir.names import one_line
 from lfopt.ops import Call
 from lfopt.ops.arithmetic import arithmetic
-from lfopt.rewrite.board import Board
 from lfopt.rewrite.flattened import flattened_as_convolutions
+from lfopt.rewrite.mutable_graph import MutableGraph
 from lfopt.rewrite.per_channel import as_convolutions
 from lfopt.rewrite.shuffle import shuffles_as_gathers
 
@@ -180,10 +180,10 @@ def _ended(graph: Graph, names: Sequence[str]) -> Graph:
             close = difflib.get_close_matches(name, makers, 1)
             hint = f"; did you mean {one_line(close[0])}?" if close else ""
             raise InvalidConfig(f"--end {one_line(name)}: no operator of the network makes it{hint}")
-    board = Board(replace(graph, outputs=tuple(dict.fromkeys(names))))
-    board.drop_dead()
-    inputs = tuple(name for name in graph.inputs if board.readers.get(name))
-    return replace(board.finish(), inputs=inputs).without_unused()
+    mutable = MutableGraph(replace(graph, outputs=tuple(dict.fromkeys(names))))
+    mutable.drop_dead()
+    inputs = tuple(name for name in graph.inputs if mutable.readers.get(name))
+    return replace(mutable.finish(), inputs=inputs).without_unused()
 
 
 def _weight_bytes(graph: Graph) -> int:

@@ -10,7 +10,7 @@ from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.chained import Chained, Linked
 from lfopt.planning.modes.gated import Gated
 from lfopt.planning.modes.line_buffers import LineBuffered
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic, Way
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, ModeOption, PlacesAndSteps, Scheduled, SearchSpace, Traffic, TrafficTerms
 from lfopt.planning.modes.resident import WholeMaps
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.modes.strips import InStrips
@@ -67,11 +67,11 @@ __all__ = [
     "Chained",
     "ExecutionMode",
     "Linked",
-    "Made",
+    "ModeOption",
+    "PlacesAndSteps",
     "Scheduled",
     "SchemeRow",
-    "Space",
-    "Terms",
+    "SearchSpace",
     "Traffic",
-    "Way",
+    "TrafficTerms",
 ]

@@ -7,7 +7,7 @@ from functools import cached_property
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, is_single, tallest
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, tallest
 
 
 class Opaque(ExecutionMode):
@@ -16,7 +16,7 @@ class Opaque(ExecutionMode):
     summary = "an operator unknown to lfopt: alone, every tensor once, no steps"
     whole, alone = False, True
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
 
@@ -25,9 +25,9 @@ class Opaque(ExecutionMode):
         unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
         return Cost(once, self.groups.line_bytes(mask), "opaque") if unknown else None
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Every tensor once."""
-        return Terms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
+        return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """There are no steps."""
@@ -45,7 +45,7 @@ class Excluded(ExecutionMode):
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
     whole, alone, counted = False, True, False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic` says whether there are any."""
         self.groups, self.space = groups, space
 
@@ -65,9 +65,9 @@ class Excluded(ExecutionMode):
         """It moves nothing that is counted."""
         return Cost(0, self.groups.line_bytes(mask), "excluded") if is_single(mask) and mask & self.operators(beta) else None
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """What it would move, every tensor once."""
-        return Terms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
+        return TrafficTerms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """There are no steps."""

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
-from lfopt.planning.attention import Attending, Blocks, best
+from lfopt.planning.attention import AttentionBlocks, AttentionTiling, best
 from lfopt.planning.finish import row_count
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, is_single
-from lfopt.planning.streaming import Layout
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single
+from lfopt.planning.streaming import BufferLayout
 from lfopt.planning.tiles import signature
-from lfopt.planning.work import Work
+from lfopt.planning.tiling_region import TilingRegion
 
 
 class _Choice(NamedTuple):
-    blocks: Blocks | None  # None: none fit
+    blocks: AttentionBlocks | None  # None: none fit
     dram: DramBytes
     buffer_bytes: int
     rows: int = 1  # of the result in a block
@@ -29,15 +29,15 @@ class Attentive(ExecutionMode):
     summary = "attention by heads, queries and blocks of keys: its scores are never stored"
     whole, in_paper, flown = False, False, True
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow."""
         self.groups, self.space = groups, space
         self._known: dict[object, _Choice] = {}
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> BufferLayout:
         """Sizes on this chip."""
-        return Layout(self.groups.dataflow, self.groups.hardware)
+        return BufferLayout(self.groups.dataflow, self.groups.hardware)
 
     def anywhere(self, mask: int) -> bool:
         """Where it may run so at all."""
@@ -46,19 +46,19 @@ class Attentive(ExecutionMode):
             return False
         return is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))
 
-    def _work(self, mask: int) -> Work:
-        return Work(self.layout, mask, {})
+    def _region(self, mask: int) -> TilingRegion:
+        return TilingRegion(self.layout, mask, {})
 
     def _best(self, mask: int, beta: int) -> _Choice:
         key = signature(self.groups.dataflow, mask), beta
         if key not in self._known:
-            work = self._work(mask)
-            found = best(work, beta)
-            if found is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
-                self._known[key] = _Choice(None, Attending(work).dram(Blocks(1, 1, 1)), beta - 1)
+            region = self._region(mask)
+            fitting = best(region, beta)
+            if fitting is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
+                self._known[key] = _Choice(None, AttentionTiling(region).dram(AttentionBlocks(1, 1, 1)), beta - 1)
             else:
-                blocks, dram, need = found
-                self._known[key] = _Choice(blocks, dram, need, row_count(Attending(work).out(blocks, 0, 0)))
+                blocks, dram, need = fitting
+                self._known[key] = _Choice(blocks, dram, need, row_count(AttentionTiling(region).out(blocks, 0, 0)))
         return self._known[key]
 
     @property
@@ -69,28 +69,28 @@ class Attentive(ExecutionMode):
         """The fewest bytes of any blocks that fit; traffic `once` counts every tensor once all the same."""
         if not self.anywhere(mask):
             return None
-        found = self._best(mask, beta)
-        return Cost(found.dram.total if self._in_blocks else once, found.buffer_bytes, "attention")
+        choice = self._best(mask, beta)
+        return Cost(choice.dram.total if self._in_blocks else once, choice.buffer_bytes, "attention")
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows in a band are those of a block of the result."""
         flow = self.groups.dataflow
         if not self._in_blocks:
-            return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        found = self._best(mask, beta)
-        return Terms(found.dram, band_rows=found.rows)
+            return TrafficTerms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
+        choice = self._best(mask, beta)
+        return TrafficTerms(choice.dram, band_rows=choice.rows)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `Attending.schedule`."""
-        found = self._best(mask, beta)
+        """See `AttentionTiling.schedule`."""
+        choice = self._best(mask, beta)
         if not self._in_blocks:
             return Scheduled(
-                found.buffer_bytes, f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+                choice.buffer_bytes, f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
             )
-        blocks = found.blocks
+        blocks = choice.blocks
         if blocks is None:
-            return Scheduled(found.buffer_bytes, "the buffer is too small for one query and one key of attention")
-        return Scheduled(found.buffer_bytes, lambda limit: Attending(self._work(mask)).schedule(blocks, limit))
+            return Scheduled(choice.buffer_bytes, "the buffer is too small for one query and one key of attention")
+        return Scheduled(choice.buffer_bytes, lambda limit: AttentionTiling(self._region(mask)).schedule(blocks, limit))
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""

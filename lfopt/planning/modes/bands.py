@@ -6,36 +6,36 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 
-from lfopt.ir import Cost, Place, Use
+from lfopt.ir import BufferUse, Cost, Place
 from lfopt.ops import bits
 from lfopt.planning.band_bounds import BandBounds
-from lfopt.planning.brr import Banded, Bands
+from lfopt.planning.brr import Banded, BandedGroups
+from lfopt.planning.compatibility import band_bytes, compatible_in_bands
 from lfopt.planning.groups import Groups
-from lfopt.planning.mates import band_bytes, band_mates
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, Way, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, ModeOption, Scheduled, SearchSpace, TrafficTerms, slice_widenings
 
 MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
 
 
 class InBands(ExecutionMode):
-    """Groups in bands of rows. There is no bound to carry along: `Bands` knows that of each group."""
+    """Groups in bands of rows. There is no bound to carry along: `BandedGroups` knows that of each group."""
 
     summary = "bands of rows: maps in full or in channel slices by turns, weights stream past once per band"
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
-        self._wider: dict[tuple[int, bool], Bands] = {}  # by width of the slices, and whether sums are wide
+        self._wider: dict[tuple[int, bool], BandedGroups] = {}  # by width of the slices, and whether sums are wide
 
     @cached_property
-    def bands(self) -> Bands:
+    def bands(self) -> BandedGroups:
         """Needs and schedules with slices as narrow as the chip can."""
         return self._bands(self.groups.hardware.channel_align, wide=False)
 
-    def _bands(self, width: int, *, wide: bool) -> Bands:
+    def _bands(self, width: int, *, wide: bool) -> BandedGroups:
         """With slices of so many channels."""
         if (width, wide) not in self._wider:
-            self._wider[width, wide] = Bands(self.groups.dataflow, self.groups.hardware, width, wide=wide)
+            self._wider[width, wide] = BandedGroups(self.groups.dataflow, self.groups.hardware, width, wide=wide)
         return self._wider[width, wide]
 
     def cheapest(self, mask: int, beta: int) -> Banded | None:
@@ -55,7 +55,7 @@ class InBands(ExecutionMode):
     def _cost(self, mask: int, once: int, banded: Banded) -> Cost:
         return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices; then wide sums.
 
         These give up buffer for the same bytes: one large block of weights is loaded while the slice before it is made, in place of many small ones.
@@ -75,30 +75,30 @@ class InBands(ExecutionMode):
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
 
-    def _way(self, mask: int, beta: int, once: int, bands: Bands, banded: Banded) -> Way:
-        return Way(self._cost(mask, once, banded), self._terms(mask, banded), self._schedule(mask, beta, bands, banded))
+    def _way(self, mask: int, beta: int, once: int, bands: BandedGroups, banded: Banded) -> ModeOption:
+        return ModeOption(self._cost(mask, once, banded), self._terms(mask, banded), self._schedule(mask, beta, bands, banded))
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """See `Banded`."""
         return self._terms(mask, self._chosen(mask, beta))
 
-    def _terms(self, mask: int, banded: Banded) -> Terms:
-        return Terms(replace(self.groups.once(mask), weight=banded.weight_bytes), banded.weight_passes, banded.band_rows)
+    def _terms(self, mask: int, banded: Banded) -> TrafficTerms:
+        return TrafficTerms(replace(self.groups.once(mask), weight=banded.weight_bytes), banded.weight_passes, banded.band_rows)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
         return self._schedule(mask, beta, self.bands, self._chosen(mask, beta))
 
-    def _schedule(self, mask: int, beta: int, bands: Bands, banded: Banded) -> Scheduled:
-        found = bands, banded
-        for width in widths(self.groups, mask):
+    def _schedule(self, mask: int, beta: int, bands: BandedGroups, banded: Banded) -> Scheduled:
+        widest = bands, banded
+        for width in slice_widenings(self.groups, mask):
             wider = self._bands(width, wide=bands.slices.wide)
             choice = wider.like(mask, banded)
             if choice is None or choice.buffer_bytes >= beta:
                 break
             if choice.pass_bytes == banded.pass_bytes:
-                found = wider, choice
-        bands, banded = found
+                widest = wider, choice
+        bands, banded = widest
         return Scheduled(banded.buffer_bytes, partial(bands.schedule, mask, banded))
 
     def need(self, mask: int) -> int:
@@ -106,14 +106,14 @@ class InBands(ExecutionMode):
         return self.bands.least(mask)
 
     def weights(self, mask: int) -> int:
-        """See `Bands.weights`."""
+        """See `BandedGroups.weights`."""
         return self.bands.weights(mask)
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Places of the fullest segment; segments run one after the other in the same space."""
         hardware = self.groups.hardware
         if not self.bands.choices(mask):  # the weights fit their buffer in no way
-            yield Use("weights", "weights", 0, 0, self.bands.weights(mask))
+            yield BufferUse("weights", "weights", 0, 0, self.bands.weights(mask))
             return
         places, _ = self.bands.schedule(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
         apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
@@ -125,9 +125,9 @@ class InBands(ExecutionMode):
                 below.setdefault(place.end, (*below[place.address], place))
         for place in (*below[max(below)], *apart):
             if place.purpose == "weight":
-                yield Use(place.name, "weights", 0, 0, place.bytes)
+                yield BufferUse(place.name, "weights", 0, 0, place.bytes)
             else:
-                yield Use(place.name, "map" if place.name in names else "sums", place.slots, place.slot_bytes, place.bytes)
+                yield BufferUse(place.name, "map" if place.name in names else "sums", place.slots, place.slot_bytes, place.bytes)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group cannot run so."""
@@ -143,7 +143,7 @@ class InBands(ExecutionMode):
         return "the group cannot run in bands of rows"
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
-        """See `Bands.floor`."""
+        """See `BandedGroups.floor`."""
         return self.bands.floor(mask) < beta
 
     @cached_property
@@ -158,6 +158,6 @@ class InBands(ExecutionMode):
         """See `band_bytes`."""
         return band_bytes(self.bands.slices, op)
 
-    def mates(self, beta: int) -> list[int]:
-        """See `band_mates`."""
-        return band_mates(self.bands.slices, beta)
+    def compatible(self, beta: int) -> list[int]:
+        """See `compatible_in_bands`."""
+        return compatible_in_bands(self.bands.slices, beta)

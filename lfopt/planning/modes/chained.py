@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DramBytes, Node, Place, Use
+from lfopt.ir import BufferUse, Cost, DramBytes, Node, Place
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.modes.mode import ExecutionMode, Made, Scheduled, Space, Terms, place_use
+from lfopt.planning.modes.mode import ExecutionMode, PlacesAndSteps, Scheduled, SearchSpace, TrafficTerms, place_use
 
 
 class Linked(NamedTuple):
@@ -30,34 +30,34 @@ class Chained(ExecutionMode):
     summary = "stages in other modes, one after the other, with maps that stay on chip between them"
     in_paper = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
         self.known: dict[tuple[int, int], Linked] = {}  # by group and size of the buffer
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """What its stages move."""
-        found = self.known.get((mask, beta))
-        return None if found is None else Cost(found.dram.total, found.buffer_bytes, "chained", found.buffer_bytes)
+        chain = self.known.get((mask, beta))
+        return None if chain is None else Cost(chain.dram.total, chain.buffer_bytes, "chained", chain.buffer_bytes)
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows at a time, and passes of weights, are those of the stages: of a chain it says one."""
-        found = self.known[mask, beta]
-        return Terms(found.dram, spilled=found.spilled)
+        chain = self.known[mask, beta]
+        return TrafficTerms(chain.dram, spilled=chain.spilled)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """As it was found."""
-        found = self.known[mask, beta]
+        chain = self.known[mask, beta]
 
-        def make(limit: Limit) -> Made:
-            return found.places, found.nodes
+        def make(limit: Limit) -> PlacesAndSteps:
+            return chain.places, chain.nodes
 
-        return Scheduled(found.buffer_bytes, make)
+        return Scheduled(chain.buffer_bytes, make)
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Places at whose end the buffer is fullest are not told apart: all of them."""
-        found = self.known.get((mask, beta))
-        yield from map(place_use, found.places if found else ())
+        chain = self.known.get((mask, beta))
+        yield from map(place_use, chain.places if chain else ())
 
     def never(self, mask: int) -> str:
         """There is no other way."""

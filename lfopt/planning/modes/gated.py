@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from lfopt.ir import Cost, DramBytes, Use, store_ends
+from lfopt.ir import BufferUse, Cost, DramBytes, store_ends
 from lfopt.ops import bits
-from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated import GatedChoice, Sizes
 from lfopt.planning.gated_choices import Choices
-from lfopt.planning.gated_schedule import Schedule
-from lfopt.planning.gates import Block, Gates
+from lfopt.planning.gated_schedule import GatedScheduler
+from lfopt.planning.gates import GatedBlock, Gates
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, place_use
-from lfopt.planning.slices import Slices
-from lfopt.planning.streaming import Layout
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, PlacesAndSteps, Scheduled, SearchSpace, TrafficTerms, place_use
+from lfopt.planning.slices import SliceSizes
+from lfopt.planning.streaming import BufferLayout
 
 
 class Gated(ExecutionMode):
@@ -26,18 +26,18 @@ class Gated(ExecutionMode):
     )
     in_paper = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.max_recompute` caps what a group makes again."""
         self.groups, self.space = groups, space
         self._options: dict[int, Choices | None] = {}
-        self._choices: dict[tuple[int, int], Choice | None] = {}
-        self._wide: dict[tuple[int, int], Choice] = {}
+        self._choices: dict[tuple[int, int], GatedChoice | None] = {}
+        self._wide: dict[tuple[int, int], GatedChoice] = {}
         self._floors: dict[int, int] = {}
 
     @cached_property
-    def slices(self) -> Slices:
+    def slices(self) -> SliceSizes:
         """What is known of operators that take slices."""
-        return Slices(self.groups.dataflow, self.groups.hardware, self.groups.hardware.channel_align)
+        return SliceSizes(self.groups.dataflow, self.groups.hardware, self.groups.hardware.channel_align)
 
     @cached_property
     def gates(self) -> Gates:
@@ -48,14 +48,14 @@ class Gated(ExecutionMode):
         """What a group can choose from; None if it cannot run so."""
         if mask not in self._options:
             block = self.gates.find(mask)
-            found = None if block is None else self._sized(mask, block)
-            self._options[mask] = Choices(found, self.groups.most_macs(mask, self.space.max_recompute)) if found is not None and found.able else None
+            sizes = None if block is None else self._sized(mask, block)
+            self._options[mask] = Choices(sizes, self.groups.most_macs(mask, self.space.max_recompute)) if sizes is not None and sizes.able else None
         return self._options[mask]
 
-    def _sized(self, mask: int, block: Block) -> Sizes:
+    def _sized(self, mask: int, block: GatedBlock) -> Sizes:
         return Sizes(self.slices, block, self.groups.once(mask).total - self.groups.parameter_bytes(mask))
 
-    def cheapest(self, mask: int, beta: int) -> Choice | None:
+    def cheapest(self, mask: int, beta: int) -> GatedChoice | None:
         """How the group moves the fewest bytes; None if it does not run."""
         key = mask, beta
         if key not in self._choices:
@@ -63,7 +63,7 @@ class Gated(ExecutionMode):
             self._choices[key] = None if choices is None else choices.cheapest(beta)
         return self._choices[key]
 
-    def _widened(self, mask: int, beta: int) -> tuple[Sizes, Choice]:
+    def _widened(self, mask: int, beta: int) -> tuple[Sizes, GatedChoice]:
         """With as many channels and rows in each step as fit, for the same bytes."""
         choices, choice = self.choices(mask), self.cheapest(mask, beta)
         assert choices is not None and choice is not None, "mode gated means that the group fits so"
@@ -79,21 +79,21 @@ class Gated(ExecutionMode):
             return None
         return Cost(choice.dram.total + self.groups.parameter_bytes(mask), choice.buffer_bytes, "gated", choice.buffer_bytes)
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Rows are those of the result that are made at a time; weights of the tail pass once for each band of them."""
         sizes, choice = self._widened(mask, beta)
-        passes = 1 if choice.way.held else -(-sizes.rows_out // choice.way.band)
+        passes = 1 if choice.option.held else -(-sizes.rows_out // choice.option.band)
         spilled = (self.groups.dataflow.maps[sizes.map].name,) if choice.dram.spill else ()
         dram = choice.dram + DramBytes(parameter=self.groups.parameter_bytes(mask))
-        return Terms(dram, passes, choice.way.band, spilled)
+        return TrafficTerms(dram, passes, choice.option.band, spilled)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `Schedule`."""
+        """See `GatedScheduler`."""
         sizes, wide = self._widened(mask, beta)
-        layout = Layout(self.groups.dataflow, self.groups.hardware)
+        layout = BufferLayout(self.groups.dataflow, self.groups.hardware)
 
-        def make(limit: Limit) -> Made:
-            places, steps = Schedule(sizes, layout, wide).build(limit)
+        def make(limit: Limit) -> PlacesAndSteps:
+            places, steps = GatedScheduler(sizes, layout, wide).build(limit)
             end = store_ends(places, self.groups.hardware)["buffer"]
             assert end == wide.buffer_bytes, f"the places end at {end}, planned were {wide.buffer_bytes} bytes"
             return places, steps
@@ -105,14 +105,14 @@ class Gated(ExecutionMode):
         choices = self.choices(mask)
         return NEVER if choices is None else choices.least
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Places of the phase that takes the most."""
         choices = self.choices(mask)
         if choices is None:
             return
         choice = choices.cheapest(beta) or choices.cheapest(choices.least + 1)
         assert choice is not None, "on the least buffer a group fits"
-        for what, place in Schedule(choices.sizes, Layout(self.groups.dataflow, self.groups.hardware), choice).fullest():
+        for what, place in GatedScheduler(choices.sizes, BufferLayout(self.groups.dataflow, self.groups.hardware), choice).fullest():
             yield place_use(place, what)
 
     def never(self, mask: int) -> str:
@@ -144,6 +144,6 @@ class Gated(ExecutionMode):
         groups = (group for block in self.gates.blocks for group in block.groups if group >> op & 1)
         return min(map(self.need, groups), default=NEVER)
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """Operators of one block."""
-        return [*self.gates.mates]
+        return [*self.gates.compatible]

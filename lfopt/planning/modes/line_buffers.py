@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
-from lfopt.ir import Cost, Use
+from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
+from lfopt.planning.compatibility import compatible_in_line_buffers
 from lfopt.planning.groups import Groups
-from lfopt.planning.mates import mates
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, weight_uses
-from lfopt.planning.streaming import Layout, line_buffer_schedule
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.streaming import BufferLayout, line_buffer_schedule
 
 
 class _Held(NamedTuple):
@@ -37,7 +37,7 @@ class LineBuffered(ExecutionMode):
     summary = "line buffers, depth first: rows pass through rings, weights stay on chip"
     rings = steady = True
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
 
@@ -48,14 +48,14 @@ class LineBuffered(ExecutionMode):
         need = self.groups.line_need(mask)
         return Cost(once, need, "lbdf", need) if need < beta else None
 
-    def terms(self, mask: int, beta: int) -> Terms:
-        """Rows one by one; a plan may make more of them at a time."""
-        return Terms(self.groups.once(mask))
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
+        """Rows one at a time; a plan may make more of them at a time."""
+        return TrafficTerms(self.groups.once(mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.streaming`."""
         groups = self.groups
-        layout, rings = Layout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
+        layout, rings = BufferLayout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
         return Scheduled(groups.line_need(mask, rows), partial(line_buffer_schedule, layout, mask, rings, groups.lines, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
@@ -77,20 +77,20 @@ class LineBuffered(ExecutionMode):
         return self.groups.line_fits(mask, rows, beta)
 
     def need(self, mask: int) -> int:
-        """F_beta, rows made one by one."""
+        """F_beta, rows computed one at a time."""
         return self.groups.line_need(mask)
 
     def weights(self, mask: int) -> int:
         """All of them."""
         return self.groups.weight_bytes(mask)[1]
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Rings in the order in which the schedule meets them, and weights by operator."""
         groups = self.groups
         for m, rows in sorted(groups.line_buffers.ring_rows(mask).items()):
-            yield Use(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
+            yield BufferUse(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
         for i in bits(mask & groups.lines.running):
-            yield Use(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
+            yield BufferUse(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
         yield from weight_uses(groups, mask)
 
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------
@@ -110,15 +110,15 @@ class LineBuffered(ExecutionMode):
     def _rows(self) -> list[dict[int, int]]:
         """Per operator: rows of each map it reads that are held at once for it in whatever group."""
         flow, lines = self.groups.dataflow, self.groups.lines
-        found: list[dict[int, int]] = []
+        held_rows: list[dict[int, int]] = []
         for i, operands in enumerate(lines.operands):
             held: dict[int, int] = {}
             for operand in operands:
                 producer = flow.producer[operand.map]
                 least = 1 if producer < 0 or lines.least[producer] else 0
                 held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[lines.least[i]])
-            found.append(held)
-        return found
+            held_rows.append(held)
+        return held_rows
 
     @cached_property
     def _holds(self) -> list[tuple[_Held, ...]]:
@@ -128,12 +128,12 @@ class LineBuffered(ExecutionMode):
         for i, held in enumerate(self._rows):
             for m, rows in held.items():
                 widest[m].append((1 << i, rows))
-        sorted_ = [tuple(sorted(found, key=lambda item: -item[1])) for found in widest]
+        sorted_ = [tuple(sorted(windows, key=lambda item: -item[1])) for windows in widest]
 
         def of(m: int, rows: int) -> _Held:
             maker = flow.producer[m]
-            made = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
-            return _Held(rows, self.least_row_bytes[m], flow.readers[m], *made, sorted_[m])
+            maker_rows = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
+            return _Held(rows, self.least_row_bytes[m], flow.readers[m], *maker_rows, sorted_[m])
 
         return [tuple(of(m, rows) for m, rows in held.items()) for held in self._rows]
 
@@ -141,13 +141,13 @@ class LineBuffered(ExecutionMode):
     def _added(self) -> list[int]:
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
-        made = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
+        result_bytes = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
         beside = (groups.hardware.buffer_need(sums, own[1]) for own, sums in zip(groups.own, groups.sums, strict=True))
-        return [size + more for size, more in zip(made, beside, strict=True)]
+        return [size + more for size, more in zip(result_bytes, beside, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """A map's ring is at least as wide as the widest window among its readers in the group."""
-        found = (bound or 0) if mask else 0
+        least = (bound or 0) if mask else 0
         for rows, row_bytes, readers, maker, made_rows, widest in self._holds[op]:
             held = 0
             if inside := readers & mask:
@@ -155,18 +155,18 @@ class LineBuffered(ExecutionMode):
             if maker & mask and not held:
                 held = made_rows
             if rows > held:
-                found += (rows - held) * row_bytes
-        found += self._added[op]
+                least += (rows - held) * row_bytes
+        least += self._added[op]
         if self.groups.hardware.weight_buffer_bytes:
-            return self.groups.hardware.buffer_need(found, self.groups.weight_bytes(mask | 1 << op)[1])
-        return found + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else found
+            return self.groups.hardware.buffer_need(least, self.groups.weight_bytes(mask | 1 << op)[1])
+        return least + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else least
 
     def extra_bytes(self, mask: int, beta: int) -> int:
         """None. Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and weights stay."""
-        found, grown = 0, 0
+        least, grown = 0, 0
         for i in bits(mask):
-            found, grown = self.grow(grown, found, i), grown | 1 << i
-            if found >= beta:
+            least, grown = self.grow(grown, least, i), grown | 1 << i
+            if least >= beta:
                 return NEVER
         return 0
 
@@ -178,6 +178,6 @@ class LineBuffered(ExecutionMode):
         """The bound of the operator alone."""
         return self.grow(0, None, op)
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """As far as the cheapest path between two operators tells."""
-        return mates(self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta)
+        return compatible_in_line_buffers(self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from lfopt.ir import NEVER, Cost, DramBytes, Node, Place, Use
+from lfopt.ir import NEVER, BufferUse, Cost, DramBytes, Node, Place
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
 
-Made = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
+PlacesAndSteps = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
 Bound = Any  # what a mode knows of the buffer that a group, and whatever it is grown into, takes at the least; only its mode looks into it
 
 
@@ -24,7 +24,7 @@ class Traffic(Enum):
     PAPER = "paper"  # as once, but operators whose weights reach beta are left out and reported apart (arXiv 2501.00636, section III)
 
 
-class Space(NamedTuple):
+class SearchSpace(NamedTuple):
     """What is allowed, and how it is counted, beside the modes of a scheme."""
 
     traffic: Traffic = Traffic.TILED
@@ -32,27 +32,27 @@ class Space(NamedTuple):
     max_recompute: float = 1.0  # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it
 
 
-class Terms(NamedTuple):
+class TrafficTerms(NamedTuple):
     """How a group runs in a mode."""
 
     dram: DramBytes  # by class
     weight_passes: int = 1  # times that the group's weights are loaded
     band_rows: int = 1  # output rows made at a time
-    spilled: tuple[str, ...] = ()  # maps that the group makes, stores and loads again, and that nobody else needs
+    spilled: tuple[str, ...] = ()  # maps that the group makes, stores and loads again, and that nothing else needs
 
 
 class Scheduled(NamedTuple):
     """What makes a group's places and steps."""
 
     buffer_bytes: int  # on chip
-    make: Callable[[Limit], Made] | str  # raises Unwritten beyond the limit; or why there are no steps
+    make: Callable[[Limit], PlacesAndSteps] | str  # raises Unwritten beyond the limit; or why there are no steps
 
 
-class Way(NamedTuple):
+class ModeOption(NamedTuple):
     """One of the ways in which a group may run in a mode: as `price`, `terms` and `schedule` say of the first one."""
 
     cost: Cost
-    terms: Terms
+    terms: TrafficTerms
     scheduled: Scheduled
 
 
@@ -77,7 +77,7 @@ class ExecutionMode(Protocol):
     groups: Groups
 
     @abstractmethod
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """Whatever is the same on any buffer."""
 
     # -- price -------------------------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ class ExecutionMode(Protocol):
         """What the group costs; None where it may not run so. `once`: bytes with every tensor once; `bound`: that of `grow`, if it is known."""
 
     @abstractmethod
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """How a group runs that has a price."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class ExecutionMode(Protocol):
         """As `schedule`, of as many steps as there may be, where there is no time to look for fewer."""
         return self.schedule(mask, beta, rows)
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or less energy.
 
         Here: rows made at a time, one, two, four and so on, and as many as fit.
@@ -108,11 +108,11 @@ class ExecutionMode(Protocol):
             return
         terms, possible = self.terms(mask, beta), self.heights(mask)
         if not possible:
-            yield Way(cost, terms, self.schedule(mask, beta, terms.band_rows))
+            yield ModeOption(cost, terms, self.schedule(mask, beta, terms.band_rows))
             return
         most = next((rows for rows in possible if self.height_fits(mask, rows, beta)), 1)
         for rows in sorted({1, most, *(rows for rows in possible if rows < most and is_single(rows))}):
-            yield Way(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
+            yield ModeOption(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
         """Numbers of output rows that may be made at a time for the same bytes, the highest first; empty: there is no choice."""
@@ -136,7 +136,7 @@ class ExecutionMode(Protocol):
         """The least that a weight buffer must exceed for the group to run so; NEVER where no buffer is large enough."""
         return NEVER
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """What takes the buffer when the group runs so on beta; where it is too small, on the smallest buffer that is not."""
         yield from ()
 
@@ -169,7 +169,7 @@ class ExecutionMode(Protocol):
         """
         return 0
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """Per operator: a superset of the operators that share a group with it that may run so on beta, itself included."""
         return [1 << i for i in range(len(self.groups.dataflow))]
 
@@ -184,25 +184,25 @@ def tallest(flow: Dataflow, mask: int) -> int:
     return max(flow.heights[i] for i in bits(mask))
 
 
-def place_use(place: Place, what: str = "") -> Use:
+def place_use(place: Place, what: str = "") -> BufferUse:
     """What a place takes; of maps and of partial sums by rows. `what`: the place's name, unless said."""
     if place.purpose == "weight":
-        return Use(what or place.name, "weights", 0, 0, place.bytes)
-    return Use(what or place.name, "map" if place.purpose == "map" else "sums", place.slots, place.slot_bytes, place.bytes)
+        return BufferUse(what or place.name, "weights", 0, 0, place.bytes)
+    return BufferUse(what or place.name, "map" if place.purpose == "map" else "sums", place.slots, place.slot_bytes, place.bytes)
 
 
-def weight_uses(groups: Groups, mask: int) -> Iterator[Use]:
+def weight_uses(groups: Groups, mask: int) -> Iterator[BufferUse]:
     """Weights held whole, by operator; a constant that several operators read counts for the first of them."""
     before = upto = 0
     for i in bits(mask):
         upto |= 1 << i
         size = groups.weight_bytes(upto)[1] if mask & groups.with_shared else before + groups.own[i][1]
         if size > before:
-            yield Use(groups.dataflow.operators[i].name, "weights", 0, 0, size - before)
+            yield BufferUse(groups.dataflow.operators[i].name, "weights", 0, 0, size - before)
         before = size
 
 
-def widths(groups: Groups, mask: int) -> Iterator[int]:
+def slice_widenings(groups: Groups, mask: int) -> Iterator[int]:
     """Channels in a slice that a plan may take what buffer is left over for: twice as many as the chip must have, four times, up to all there are."""
     calls, width = groups.dataflow.calls, groups.hardware.channel_align
     most = max((shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1), default=1)

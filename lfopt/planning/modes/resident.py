@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, partial
 
-from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, tallest, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, SearchSpace, TrafficTerms, slice_widenings, tallest
 from lfopt.planning.resident import Peak, Resident
 
 
@@ -18,7 +18,7 @@ class WholeMaps(ExecutionMode):
     summary = "operator by operator, whole maps stay on chip, weights stream past once"
     steady, in_paper = True, False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space` changes nothing here."""
         self.groups = groups
         self._wider: dict[int, Resident] = {}  # by width of the weight blocks
@@ -34,22 +34,22 @@ class WholeMaps(ExecutionMode):
         need = self.resident.need(mask) if least < beta else beta
         return Cost(once + self.resident.padding(mask), need, "resident", need) if need < beta else None
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """All rows of an operator are made in one go."""
         dram = self.groups.once(mask) + DramBytes(weight=self.resident.padding(mask))
-        return Terms(dram, band_rows=tallest(self.groups.dataflow, mask))
+        return TrafficTerms(dram, band_rows=tallest(self.groups.dataflow, mask))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
-        found, padding = self.resident, self.resident.padding(mask)
-        for width in widths(self.groups, mask):
+        widest, padding = self.resident, self.resident.padding(mask)
+        for width in slice_widenings(self.groups, mask):
             if width not in self._wider:
                 self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
             if self._wider[width].need(mask) >= beta:
                 break
             if self._wider[width].padding(mask) == padding:  # where wider blocks would save padding: a plan moves what the search was told
-                found = self._wider[width]
-        return Scheduled(found.need(mask), partial(found.schedule, mask))
+                widest = self._wider[width]
+        return Scheduled(widest.need(mask), partial(widest.schedule, mask))
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest blocks."""
@@ -63,7 +63,7 @@ class WholeMaps(ExecutionMode):
         """See `Resident.weights`."""
         return self.resident.weights(mask)
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """See `Resident.uses`."""
         yield from self.resident.uses(mask)
 
@@ -73,10 +73,10 @@ class WholeMaps(ExecutionMode):
 
     def extra_bytes(self, mask: int, beta: int) -> int:
         """None. Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no narrower."""
-        found, grown = Peak(), 0
+        peak, grown = Peak(), 0
         for i in bits(mask):
-            found, grown = self.resident.grow(grown, found, i), grown | 1 << i
-            if found.bytes >= beta:
+            peak, grown = self.resident.grow(grown, peak, i), grown | 1 << i
+            if peak.bytes >= beta:
                 return NEVER
         return 0
 
@@ -88,6 +88,6 @@ class WholeMaps(ExecutionMode):
         """The bound of the operator alone."""
         return self.resident.grow(0, Peak(), op).bytes
 
-    def mates(self, beta: int) -> list[int]:
-        """See `Resident.mates`."""
-        return self.resident.mates(beta)
+    def compatible(self, beta: int) -> list[int]:
+        """See `Resident.compatible`."""
+        return self.resident.compatible(beta)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ir import BufferUse, Cost, DramBytes
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, place_use, widths
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, SearchSpace, TrafficTerms, place_use, slice_widenings
 from lfopt.planning.segments import Segment, Segments
 from lfopt.planning.sliced import Sliced, SlicedGroups
-from lfopt.planning.sliced_schedule import Schedule
+from lfopt.planning.sliced_schedule import SlicedScheduler
 
 
 class BySlices(ExecutionMode):
@@ -21,7 +21,7 @@ class BySlices(ExecutionMode):
     summary = "slice by slice: between two contractions a few channels are on chip at a time; weights stream past, or stay in part"
     in_paper = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.max_recompute` caps what a group repeats."""
         self.groups, self.space = groups, space
         self._wider: dict[int, Segments] = {}  # by width of the slices
@@ -35,56 +35,56 @@ class BySlices(ExecutionMode):
         """What the head reads and results once, other inputs once per part, weights once per band and part, or once."""
         if bound is not None and min(bound.floor, bound.alone) >= beta:
             return None
-        found = self.sliced.cheapest(mask, beta)
-        return None if found is None else Cost(self._dram(mask, found).total, found.buffer_bytes, "sliced", found.buffer_bytes)
+        choice = self.sliced.cheapest(mask, beta)
+        return None if choice is None else Cost(self._dram(mask, choice).total, choice.buffer_bytes, "sliced", choice.buffer_bytes)
 
-    def _dram(self, mask: int, found: Sliced) -> DramBytes:
-        return replace(self.groups.once(mask), input=found.input_bytes, weight=found.weight_bytes)
+    def _dram(self, mask: int, choice: Sliced) -> DramBytes:
+        return replace(self.groups.once(mask), input=choice.input_bytes, weight=choice.weight_bytes)
 
     def _chosen(self, mask: int, beta: int) -> Sliced:
-        found = self.sliced.cheapest(mask, beta)
-        assert found is not None, "mode sliced means that some way fits"
-        return found
+        choice = self.sliced.cheapest(mask, beta)
+        assert choice is not None, "mode sliced means that some way fits"
+        return choice
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """Weight passes are those of the weights that pass most often."""
-        found = self._chosen(mask, beta)
-        return Terms(self._dram(mask, found), self.sliced.passes(mask, found.way), -(-self.sliced.tallest(mask) // found.way.bands))
+        choice = self._chosen(mask, beta)
+        return TrafficTerms(self._dram(mask, choice), self.sliced.passes(mask, choice.option), -(-self.sliced.tallest(mask) // choice.option.bands))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit: fewer, longer steps for the same bytes."""
-        found, sizes = self._chosen(mask, beta), self.sliced
-        best = Schedule(sizes, sizes.segments, mask, found.way)
-        sized, planned = (best.end, best.weight_bytes), (found.buffer_bytes, found.weight_bytes)
+        choice, sizes = self._chosen(mask, beta), self.sliced
+        best = SlicedScheduler(sizes, sizes.segments, mask, choice.option)
+        sized, planned = (best.end, best.weight_bytes), (choice.buffer_bytes, choice.weight_bytes)
         assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
-        for width in widths(self.groups, mask):
-            if width >= found.way.segment.channels:
+        for width in slice_widenings(self.groups, mask):
+            if width >= choice.option.segment.channels:
                 break
             if width not in self._wider:
                 self._wider[width] = Segments(sizes.flow, sizes.hardware, sizes.lines, width)
-            wider = Schedule(sizes, self._wider[width], mask, found.way)
+            wider = SlicedScheduler(sizes, self._wider[width], mask, choice.option)
             if wider.end >= beta:
                 break
-            if wider.weight_bytes == found.weight_bytes and wider.even:
+            if wider.weight_bytes == choice.weight_bytes and wider.even:
                 best = wider
         return Scheduled(best.end, best.build)
 
     def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the narrowest slices, laid out when their steps are made."""
-        found = self._chosen(mask, beta)
-        return Scheduled(found.buffer_bytes, lambda limit: Schedule(self.sliced, self.sliced.segments, mask, found.way).build(limit))
+        choice = self._chosen(mask, beta)
+        return Scheduled(choice.buffer_bytes, lambda limit: SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).build(limit))
 
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
         return self.sliced.least(mask)
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Places, on the smallest buffer where it does not fit."""
         least = self.sliced.least(mask)
-        found = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
-        if found is None:
+        choice = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
+        if choice is None:
             return
-        yield from map(place_use, Schedule(self.sliced, self.sliced.segments, mask, found.way).places)
+        yield from map(place_use, SlicedScheduler(self.sliced, self.sliced.segments, mask, choice.option).places)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""
@@ -111,10 +111,10 @@ class BySlices(ExecutionMode):
         """The bound of the operator alone, which is on chip in no other way where it follows on slices."""
         return self.sliced.segments.least(op)
 
-    def mates(self, beta: int) -> list[int]:
-        """See `Segments.families`."""
-        found = [1 << i for i in range(len(self.groups.dataflow))]
-        for family in self.sliced.segments.families(beta):
-            for i in bits(family):
-                found[i] |= family
-        return found
+    def compatible(self, beta: int) -> list[int]:
+        """See `Segments.segment_candidates`."""
+        compatible = [1 << i for i in range(len(self.groups.dataflow))]
+        for candidate in self.sliced.segments.segment_candidates(beta):
+            for i in bits(candidate):
+                compatible[i] |= candidate
+        return compatible

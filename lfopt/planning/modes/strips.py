@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 
-from lfopt.ir import Cost, Use
+from lfopt.ir import BufferUse, Cost
 from lfopt.ops import bits
 from lfopt.ops.columns import column_count
 from lfopt.planning.groups import Groups
 from lfopt.planning.modes.line_buffers import LineBuffered
-from lfopt.planning.modes.mode import NEVER, Scheduled, Space, Terms, weight_uses
-from lfopt.planning.strips import MOST_STRIPS, Choice, Strips
+from lfopt.planning.modes.mode import NEVER, Scheduled, SearchSpace, TrafficTerms, weight_uses
+from lfopt.planning.strips import MOST_STRIPS, StripGroups, StripPartition
 
 
 class InStrips(LineBuffered):
@@ -25,12 +25,12 @@ class InStrips(LineBuffered):
     summary = "line buffers on strips of columns: columns between two strips are read and computed for either"
     rings = steady = in_paper = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.max_recompute` caps the multiply-accumulates of a group."""
         super().__init__(groups, space)
-        self.strips = Strips(groups, space.max_recompute)
+        self.strips = StripGroups(groups, space.max_recompute)
 
-    def _chosen(self, mask: int, beta: int) -> Choice:
+    def _chosen(self, mask: int, beta: int) -> StripPartition:
         choice = self.strips.cheapest(mask, beta)
         assert choice is not None, "mode strips means that a number of strips fits"
         return choice
@@ -45,13 +45,13 @@ class InStrips(LineBuffered):
         read, written, _, _ = self.groups.once_by_class(mask)
         return Cost(once - read - written + choice.read + choice.written, choice.buffer_bytes, "strips", choice.buffer_bytes)
 
-    def terms(self, mask: int, beta: int) -> Terms:
-        """Rows one by one."""
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
+        """Rows one at a time."""
         choice = self._chosen(mask, beta)
-        return Terms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
+        return TrafficTerms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
-        """See `Strips.schedule`."""
+        """See `StripGroups.schedule`."""
         choice = self._chosen(mask, beta)
         return Scheduled(choice.buffer_bytes, partial(self.strips.schedule, mask, choice))
 
@@ -64,12 +64,12 @@ class InStrips(LineBuffered):
         choice = self.strips.least(mask)
         return NEVER if choice is None else choice.buffer_bytes
 
-    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+    def uses(self, mask: int, beta: int) -> Iterator[BufferUse]:
         """Rings, and weights by operator."""
         choice = self.strips.cheapest(mask, beta) or self.strips.least(mask)
         for name, purpose, slots, size in self.strips.places(mask, choice) if choice else ():
             if purpose == "map":
-                yield Use(name, "map", slots, size, slots * size)
+                yield BufferUse(name, "map", slots, size, slots * size)
         yield from weight_uses(self.groups, mask)
 
     def never(self, mask: int) -> str:
@@ -84,11 +84,11 @@ class InStrips(LineBuffered):
     @cached_property
     def least_row_bytes(self) -> list[int]:
         """Per map: bytes of a row of the widest of as many strips as there may be."""
-        groups, found = self.groups, list[int]()
+        groups, least = self.groups, list[int]()
         for tensor, size in zip(groups.dataflow.maps, groups.row_bytes, strict=True):
             columns = max(column_count(tensor.shape), 1)
-            found.append(-(-columns // MOST_STRIPS) * (size // columns))
-        return found
+            least.append(-(-columns // MOST_STRIPS) * (size // columns))
+        return least
 
     @cached_property
     def kept_bytes(self) -> list[int]:

@@ -9,9 +9,9 @@ from functools import cached_property
 from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
 from lfopt.planning import tiles
-from lfopt.planning.epilogue import families
+from lfopt.planning.epilogue import epilogue_candidates
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, Way, is_single, widths
+from lfopt.planning.modes.mode import ExecutionMode, ModeOption, Scheduled, SearchSpace, Traffic, TrafficTerms, is_single, slice_widenings
 
 
 class Tiled(ExecutionMode):
@@ -20,7 +20,7 @@ class Tiled(ExecutionMode):
     summary = "one operator and its epilogue, cut into tiles: runs on any buffer"
     whole = False
 
-    def __init__(self, groups: Groups, space: Space) -> None:
+    def __init__(self, groups: Groups, space: SearchSpace) -> None:
         """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow the first."""
         self.groups, self.space = groups, space
 
@@ -46,33 +46,33 @@ class Tiled(ExecutionMode):
     def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
         return Cost(tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once, tile.buffer_bytes, "tiled")
 
-    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+    def options(self, mask: int, beta: int, once: int) -> Iterator[ModeOption]:
         """The tiling of the fewest bytes; those of wider and wider blocks of channels, which fill the columns of a MAC array."""
         if not self.anywhere(mask):
             return
         seen: set[tiles.Tile] = set()
         columns = self.groups.hardware.mac_columns
-        full = [width for width in widths(self.groups, mask) if width % columns == 0] if self._as_tiled else []
+        full = [width for width in slice_widenings(self.groups, mask) if width % columns == 0] if self._as_tiled else []
         for width in (None, *full):
             tile = self.tiles.best(mask, beta, width)
             same = replace(tile, width=None) if tile.kind != "bands" else tile  # only bands are made of blocks that are no wider
             if not seen or (tile.kind != "none" and same not in seen):
-                yield Way(self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile))
+                yield ModeOption(self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile))
             seen.add(same)
 
     @property
     def _as_tiled(self) -> bool:
         return self.space.traffic is Traffic.TILED
 
-    def terms(self, mask: int, beta: int) -> Terms:
+    def terms(self, mask: int, beta: int) -> TrafficTerms:
         """See `Tile`."""
         return self._terms(mask, self.tile(mask, beta))
 
-    def _terms(self, mask: int, tile: tiles.Tile) -> Terms:
+    def _terms(self, mask: int, tile: tiles.Tile) -> TrafficTerms:
         if not self._as_tiled:
             flow = self.groups.dataflow
-            return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        return Terms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
+            return TrafficTerms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
+        return TrafficTerms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.tiles.schedule`."""
@@ -85,21 +85,21 @@ class Tiled(ExecutionMode):
         if tile.kind == "none":
             kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
             return Scheduled(tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows")
-        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.work(mask, tile.width), tile, limit))
+        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.region(mask, tile.width), tile, limit))
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None of weights alone. What lies between two operators of an epilogue group is one, of which the first is the head."""
+        """None of weights alone. What lies between two operators of an epilogue group is one, of which the first is the anchor operator."""
         return 0 if is_single(mask) or self.may_fit(mask, None, beta) else NEVER
 
-    def mates(self, beta: int) -> list[int]:
+    def compatible(self, beta: int) -> list[int]:
         """Operators of one epilogue may meet, whatever the buffer."""
-        found = super().mates(beta)
+        compatible = super().compatible(beta)
         if self.space.epilogue:
-            for family in families(self.groups.follows):
-                for i in bits(family):
-                    found[i] |= family
-        return found
+            for candidate in epilogue_candidates(self.groups.follows):
+                for i in bits(candidate):
+                    compatible[i] |= candidate
+        return compatible

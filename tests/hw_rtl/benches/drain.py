@@ -8,7 +8,7 @@ import cocotb
 import numpy as np
 
 from lfopt.isa.tables import COMPUTATION, FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
-from lfopt.ops.fixed_point import Factors, scaled
+from lfopt.ops.fixed_point import Multipliers, scaled
 from tests.hw_rtl.benches.harness import BUFFER_BYTES, LANES, Unit, bytes_of, matrix, packed, word
 
 ROUNDS = 14  # commands
@@ -25,7 +25,7 @@ class Chip:
         self.buffer = rng.integers(0, 256, (BUFFER_BYTES // LANES, LANES), np.uint8)
         multipliers, shifts = rng.integers(1 << 30, 1 << 31, (ROWS, LANES)), rng.integers(25, 50, (ROWS, LANES))
         multipliers[::2], shifts[::2] = HALF, rng.integers(31, 35, LANES)  # results that lie between two bytes, exactly
-        self.factors = Factors(multipliers, shifts)
+        self.factors = Multipliers(multipliers, shifts)
         self.tables = rng.integers(0, 256, (TABLES, TABLE_BYTES), np.uint8)
         self.sums = np.zeros((2, 512, LANES), np.int64)
 
@@ -51,9 +51,9 @@ class Chip:
             values = (values + d["bias_value"]).astype(np.int32).astype(np.int64)
         if d["scale"] == Scale.CHANNEL:
             row = d["factors"] + block
-            values = scaled(values, Factors(self.factors.multiplier[row], self.factors.shift[row]))
+            values = scaled(values, Multipliers(self.factors.multiplier[row], self.factors.shift[row]))
         elif d["scale"] == Scale.SCALAR:
-            values = scaled(values, Factors(np.array(d["multiplier"]), np.array(d["shift"])))
+            values = scaled(values, Multipliers(np.array(d["multiplier"]), np.array(d["shift"])))
         values = np.clip(values + d["o_zero"] * (d["scale"] != Scale.NONE), d["low"], d["high"]).astype(np.uint8)
         if d["has_table"]:
             values = self.tables[d["table_id"]][values]

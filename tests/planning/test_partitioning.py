@@ -11,8 +11,8 @@ import pytest
 from lfopt.ir import Compute, Node, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
-from lfopt.planning.shares import Cut, cut
-from lfopt.planning.streaming import Layout, line_buffer_schedule, row_span
+from lfopt.planning.partitioning import WorkPartition, cut
+from lfopt.planning.streaming import BufferLayout, line_buffer_schedule, row_span
 from tests.random_plans import random_scheme
 from tests.strategies import random_graph, random_hardware
 
@@ -36,9 +36,9 @@ def leaving(flow: Dataflow, group: int) -> frozenset[int]:
     return frozenset(m for i in bits(group) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~group)
 
 
-def made(case: Case) -> Cut | str:
+def made(case: Case) -> WorkPartition | str:
     costs, group, band_rows, workers = case
-    layout = Layout(costs.dataflow, costs.hardware)
+    layout = BufferLayout(costs.dataflow, costs.hardware)
     places, _ = line_buffer_schedule(layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows=band_rows)
     return cut(layout, group, places, band_rows, leaving(costs.dataflow, group), workers)
 
@@ -46,7 +46,7 @@ def made(case: Case) -> Cut | str:
 class Buffers:
     """Which row is in which slot, of maps that all workers reach and in the rings of each."""
 
-    def __init__(self, case: Case, cut: Cut) -> None:
+    def __init__(self, case: Case, cut: WorkPartition) -> None:
         costs, self.group, band_rows, self.workers = case
         self.flow = costs.dataflow
         self.rings = costs.groups.line_buffers.ring_rows(self.group, band_rows)
@@ -90,7 +90,7 @@ class Buffers:
                 self.slots.setdefault((worker, m), {})[row % self.rings[m]] = row
 
 
-def check(case: Case, cut: Cut) -> None:
+def check(case: Case, cut: WorkPartition) -> None:
     buffers = Buffers(case, cut)
     flow, (_, group, _, workers) = buffers.flow, case
     assert {i for stage in cut.stages for i in stage.rows[0]} == {*bits(group)}

@@ -14,7 +14,7 @@ from lfopt.ops import Call
 Signature = tuple[object, ...]
 
 
-class Board:
+class MutableGraph:
     """The operators, tensors and constants of a graph, open to change. Graph inputs and outputs keep their names."""
 
     def __init__(self, graph: Graph) -> None:
@@ -28,7 +28,7 @@ class Board:
         self.position: dict[str, float] = {}  # where an operator stood in the graph, or what it replaces
         self._numbered: dict[str, int] = {}  # first number that a name may be free with
         self.version = 0  # changes so far
-        self._made: dict[Signature, str] = {}  # tensor by what makes it
+        self._by_signature: dict[Signature, str] = {}  # tensor by what makes it
         self._scalars: dict[tuple[str, float], str] = {}
         self._folded: dict[Signature, str] = {}  # constant by what it was worked out from
         for place, operator in enumerate(graph.operators):
@@ -69,7 +69,7 @@ class Board:
     def same(self, kind: str, inputs: tuple[str, ...], attributes: Mapping[str, Attribute]) -> str | None:
         """The tensor that an operator like this makes already."""
         key = signature(kind, inputs, attributes)
-        return self._made.get(key) or self._folded.get(key)
+        return self._by_signature.get(key) or self._folded.get(key)
 
     # -- changes -----------------------------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Board:
             if tensor:
                 self.readers.setdefault(tensor, {})[operator.name] = None
         if len(operator.outputs) == 1 and not operator.domain:
-            self._made.setdefault(signature(operator.kind, operator.inputs, operator.attributes), operator.outputs[0])
+            self._by_signature.setdefault(signature(operator.kind, operator.inputs, operator.attributes), operator.outputs[0])
 
     def remove(self, name: str) -> None:
         """Take an operator out."""
@@ -97,8 +97,8 @@ class Board:
             if tensor:
                 self.readers[tensor].pop(name, None)
         key = signature(operator.kind, operator.inputs, operator.attributes)
-        if not operator.domain and len(operator.outputs) == 1 and self._made.get(key) == operator.outputs[0]:
-            del self._made[key]
+        if not operator.domain and len(operator.outputs) == 1 and self._by_signature.get(key) == operator.outputs[0]:
+            del self._by_signature[key]
 
     def change(self, operator: Operator) -> None:
         """Put an operator in the place of the one of that name."""
@@ -121,7 +121,7 @@ class Board:
         self.change(replace(maker, outputs=tuple(old if tensor == new else tensor for tensor in maker.outputs)))
         self.redirect(new, old)
 
-    def bypass(self, operator: Operator, tensor: str) -> None:
+    def replace_and_erase(self, operator: Operator, tensor: str) -> None:
         """Take out an operator whose only result is a tensor that is there already."""
         self.remove(operator.name)
         self.redirect(operator.outputs[0], tensor)
@@ -137,18 +137,18 @@ class Board:
         """Name of the constant of no axes with this value."""
         key = (dtype, value)
         if key not in self._scalars:
-            for name, found in self.constants.items():
-                if found is not None and found.shape == () and found.dtype == dtype and found == np.asarray(value, dtype):
+            for name, value_of in self.constants.items():
+                if value_of is not None and value_of.shape == () and value_of.dtype == dtype and value_of == np.asarray(value, dtype):
                     self._scalars[key] = name
                     break
             else:
                 self._scalars[key] = self.add_constant(f"{value:.9g}", (), dtype, np.asarray(value))
         return self._scalars[key]
 
-    def add_folded(self, operator: Operator, made: Tensor, value: np.ndarray | None) -> None:
+    def add_folded(self, operator: Operator, tensor: Tensor, value: np.ndarray | None) -> None:
         """Put in a constant that an operator would make of other constants; whoever asks for the same again gets this one."""
-        self.tensors[made.name], self.constants[made.name] = made, value
-        self._folded[signature(operator.kind, operator.inputs, operator.attributes)] = made.name
+        self.tensors[tensor.name], self.constants[tensor.name] = tensor, value
+        self._folded[signature(operator.kind, operator.inputs, operator.attributes)] = tensor.name
 
     def fresh(self, wanted: str, taken: Container[str] = ()) -> str:
         """A name that no tensor and no operator has, and that is not taken otherwise."""

@@ -13,34 +13,34 @@ from dataclasses import dataclass
 
 from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whole
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
-from lfopt.planning.streaming import LONGEST_PERIOD, Group, Layout, Walk, row_span, with_rows
+from lfopt.planning.streaming import LONGEST_PERIOD, BufferLayout, StreamedGroup, Walk, row_span, with_rows
 
 NOTHING = (0, 0)
-Rows = Mapping[int, Span]  # per operator
+RowsOfOperators = Mapping[int, Span]  # per operator
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ThreadStage:
     """Operators between two waits."""
 
     together: bool  # whether workers make every row together; else each makes rows of its own
-    rows: tuple[Rows, ...]  # of each worker; of all, if together
+    rows: tuple[RowsOfOperators, ...]  # of each worker; of all, if together
     steps: tuple[tuple[Node, ...], ...]  # likewise; without those that load weights
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class WorkPartition:
     """A group, cut."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ThreadStage, ...]
     common: frozenset[int]  # maps inside the group that lie where all workers reach them; others are in each worker's rings
 
 
-def cut(layout: Layout, mask: int, places: Sequence[Place], band_rows: int, common: frozenset[int], workers: int) -> Cut | str:
+def cut(layout: BufferLayout, mask: int, places: Sequence[Place], band_rows: int, common: frozenset[int], workers: int) -> WorkPartition | str:
     """The group among workers, in the places of its plan; or why that cannot be.
 
     `common`: maps that all workers reach, as a whole, anyway: what leaves the group is among them. The first band of a worker may need more
-    rows at once than any of the plan: then rows are made one by one.
+    rows at once than any of the plan: then rows are computed one at a time.
     """
     flow, rings = layout.flow, {place.name: place.slots for place in places}
     if all(flow.heights[i] <= 1 for i in bits(mask)):
@@ -48,34 +48,36 @@ def cut(layout: Layout, mask: int, places: Sequence[Place], band_rows: int, comm
     names = [tensor.name for tensor in flow.maps]
     at = {place.name: k for k, place in enumerate(places)}
     for height in sorted({band_rows, 1}, reverse=True):
-        found = _Cut(flow, mask, height, common, workers)
-        for m in found.common - common:
+        partition = _Partitioner(flow, mask, height, common, workers)
+        for m in partition.common - common:
             if rings.get(names[m], 0) < flow.maps[m].rows:
                 return f"{names[m]!r} is not there as a whole"
-        stages = tuple(_stage(layout, found, members, at) for members in found.stages)
-        own = {names[m]: rings[names[m]] for i in bits(mask) for m in flow.results[i] if m not in found.common and names[m] in rings}
+        stages = tuple(_stage(layout, partition, members, at) for members in partition.stages)
+        own = {names[m]: rings[names[m]] for i in bits(mask) for m in flow.results[i] if m not in partition.common and names[m] in rings}
         if all(_held(flow, (step for stage in stages for step in unfold(stage.steps[k % len(stage.steps)])), own) for k in range(workers)):
-            return Cut(stages, frozenset(found.common - common))
+            return WorkPartition(stages, frozenset(partition.common - common))
     return "rings are too small for it"
 
 
-def _stage(layout: Layout, found: _Cut, members: int, at: dict[str, int]) -> Stage:
+def _stage(layout: BufferLayout, partition: _Partitioner, members: int, at: dict[str, int]) -> ThreadStage:
     together = layout.flow.heights[next(bits(members))] == 1
-    parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in found.rows]
-    return Stage(together, tuple(parts), tuple(fold(_turns(layout, members, at, found.band_rows, rows), LONGEST_PERIOD) for rows in parts))
+    parts = [dict.fromkeys(bits(members), (0, 1))] if together else [{i: rows[i] for i in bits(members)} for rows in partition.rows]
+    return ThreadStage(
+        together, tuple(parts), tuple(fold(_iterations(layout, members, at, partition.band_rows, rows), LONGEST_PERIOD) for rows in parts)
+    )
 
 
-def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: Rows) -> list[list[Step] | Again]:
-    flow, group = layout.flow, Group(layout, mask, {})
+def _iterations(layout: BufferLayout, mask: int, at: dict[str, int], band_rows: int, rows: RowsOfOperators) -> list[list[Step] | Again]:
+    flow, group = layout.flow, StreamedGroup(layout, mask, {})
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}
     for o in operands:
         read.setdefault(o.source.map, []).append(reach(o.reads, rows[o.op]))
     boxes = {flow.maps[m].name: with_rows(whole(flow.maps[m].shape), _hull(spans)) for m, spans in read.items()}
-    return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).turns())
+    return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).iterations())
 
 
-class _Cut:
+class _Partitioner:
     """Which operators make a stage, which maps are common, and which rows each worker makes."""
 
     def __init__(self, flow: Dataflow, mask: int, band_rows: int, common: frozenset[int], workers: int) -> None:
@@ -115,13 +117,13 @@ class _Cut:
 
     def _rows(self, worker: int) -> dict[int, Span]:
         """Rows of every operator that one worker makes."""
-        flow, found = self.flow, dict[int, Span]()
+        flow, spans = self.flow, dict[int, Span]()
         for i in reversed([*bits(self.mask)]):
-            found[i] = self._own(flow.heights[i], worker)
+            spans[i] = self._own(flow.heights[i], worker)
             if not self.common & {*flow.results[i]}:
-                reads = [(o.reads, found[c]) for c in bits(flow.succs[i] & self.mask) for o in flow.operands[c] if o.map in flow.results[i]]
-                found[i] = _hull([reach(*one) for one in reads])
-        return found
+                reads = [(o.reads, spans[c]) for c in bits(flow.succs[i] & self.mask) for o in flow.operands[c] if o.map in flow.results[i]]
+                spans[i] = _hull([reach(*one) for one in reads])
+        return spans
 
     def _own(self, height: int, worker: int) -> Span:
         """A worker's part of so many rows: whole bands, if there are enough of them."""
@@ -132,14 +134,14 @@ class _Cut:
 
     def _late(self) -> set[tuple[int, int]]:
         """Edges on which a reader needs rows of a common map that another worker makes in the same stage."""
-        found: set[tuple[int, int]] = set()
+        edges: set[tuple[int, int]] = set()
         for rows in self.rows:
             for p, c, o in self._edges():
                 if o.map in self.common and self.level[p] == self.level[c] and self.flow.heights[p] > 1:
                     first, stop = reach(o.reads, rows[c])
                     if first < stop and not rows[p][0] <= first < stop <= rows[p][1]:
-                        found.add((p, c))
-        return found
+                        edges.add((p, c))
+        return edges
 
 
 def reach(reads: RowReads, rows: Span) -> Span:
@@ -165,11 +167,13 @@ def _held(flow: Dataflow, steps: Iterable[Step], rings: Mapping[str, int]) -> bo
             i = index[step.operator]
             results = zip(flow.results[i], step.boxes, step.places, strict=True)
             written = [(flow.maps[m].name, row_span(box)) for m, box, place in results if place >= 0]
-            made = range(min(first for _, (first, _) in written), max(stop for _, (_, stop) in written))
+            rows_computed = range(min(first for _, (first, _) in written), max(stop for _, (_, stop) in written))
             for operand in flow.operands[i]:
                 name = flow.maps[operand.map].name
-                wanted = ((row, slots[name]) for r in made for row in range(operand.reads.first[r], operand.reads.last[r] + 1) if name in rings)
-                if any(found.get(row % rings[name]) != row for row, found in wanted):
+                wanted = (
+                    (row, slots[name]) for r in rows_computed for row in range(operand.reads.first[r], operand.reads.last[r] + 1) if name in rings
+                )
+                if any(held.get(row % rings[name]) != row for row, held in wanted):
                     return False
         elif step.gather:
             written = [(step.tensor, row_span(step.box))]

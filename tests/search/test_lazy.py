@@ -1,4 +1,4 @@
-"""Searches that go by hopes until the judge is asked: what they return is what the judge says, and hopes that are never too small miss nothing."""
+"""Lazy searches return what the evaluator says, and optimistic estimates that are never too small miss nothing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lfopt.app.objectives import plan_for
 from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.hopes import Hopes, hoped, settling, solve_lazily
+from search.lazy import OptimisticCosts, optimistic, settling, solve_lazily
 from search.local import improve
 from search.nsga2 import evolve
 from search.objectives import UNIT
 from search.options import SearchOptions
-from search.weighted import Weighted, Weights
+from search.weighted import CostWeights, WeightedModel
 from tests.search.random_jobs import random_job
 
-CYCLES = Weights(1, UNIT, 0)
+CYCLES = CostWeights(1, UNIT, 0)
 
 
 class Said:
@@ -36,34 +36,34 @@ class Said:
         return truth + np.log2(self.share) + off, np.zeros(len(groups))
 
 
-def job(seed: int, share: float, noise: float = 0.0) -> tuple[Weighted, Weighted, Hopes]:
+def job(seed: int, share: float, noise: float = 0.0) -> tuple[WeightedModel, WeightedModel, OptimisticCosts]:
     _, costs = random_job(seed, most=7)
     figures = GroupFigures(costs)
-    hopes = Hopes(costs, figures, figures.least, figures.known, Said(costs, share, noise))
-    real = Weighted(costs, GroupFigures(costs), figures.least, CYCLES)
-    return real, hoped(real, hopes), hopes
+    optimistic_costs = OptimisticCosts(costs, figures, figures.least, figures.known, Said(costs, share, noise))
+    real = WeightedModel(costs, GroupFigures(costs), figures.least, CYCLES)
+    return real, optimistic(real, optimistic_costs), optimistic_costs
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8])
-def test_hopes_that_are_never_too_small_lead_to_the_optimum_with_fewer_judgements(share: float) -> None:
+def test_estimates_that_are_never_too_small_lead_to_the_optimum_with_fewer_evaluations(share: float) -> None:
     asked, saved = 0, 0
     for seed in range(12):
-        real, model, hopes = job(seed, share)
+        real, model, optimistic_costs = job(seed, share)
         start = solve(real.model)
-        found = solve_lazily(model, hopes, SearchOptions(start=(start.groups,)))
+        found = solve_lazily(model, optimistic_costs, SearchOptions(start=(start.groups,)))
         wanted = solve(real, SearchOptions(start=(start.groups,)))
         assert found.dram_bytes == wanted.dram_bytes == sum(cost.dram_bytes for cost in map(real.price, found.groups) if cost), f"seed {seed}"
         assert found.lower_bound_bytes <= wanted.lower_bound_bytes
-        asked, saved = asked + hopes.judged, saved + real.ways.timed - hopes.judged  # type: ignore[attr-defined]
+        asked, saved = asked + optimistic_costs.evaluated, saved + real.ways.timed - optimistic_costs.evaluated  # type: ignore[attr-defined]
     assert saved > asked / 2
 
 
 @pytest.mark.parametrize("search", [improve, evolve])
-def test_what_guided_searches_return_is_what_the_judge_says(search) -> None:
+def test_what_guided_searches_return_is_what_the_evaluator_says(search) -> None:
     for seed in range(4):
-        real, model, hopes = job(seed, 1.0, noise=0.3)
+        real, model, optimistic_costs = job(seed, 1.0, noise=0.3)
         start = solve(real.model)
-        found = search(model, SearchOptions(budget=60, seed=seed, start=(start.groups,), settle=settling(model, hopes)))
+        found = search(model, SearchOptions(budget=60, seed=seed, start=(start.groups,), settle=settling(model, optimistic_costs)))
         cycles = [cost.dram_bytes for cost in map(real.price, found.groups) if cost]
         assert found.dram_bytes == sum(cycles) and len(cycles) == len(found.groups), f"seed {seed}"
         assert found.dram_bytes <= sum(cost.dram_bytes for cost in map(real.price, start.groups) if cost)

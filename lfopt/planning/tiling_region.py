@@ -7,36 +7,37 @@ from functools import cache, cached_property
 from itertools import product
 from math import ceil, isqrt, lcm, prod
 
-from lfopt.ir import Box, DramBytes, Span, cut, round_up, whole
+from lfopt.ir import Box, DramBytes, cut, round_up, whole
+from lfopt.ir.box import spans
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Family, RowReads, Tiling, row_of
 from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
 from lfopt.planning.frames import Frames
-from lfopt.planning.streaming import Group, Layout
+from lfopt.planning.streaming import BufferLayout, StreamedGroup
 
 CHANNELS = -100  # stands for the output channels of a contraction, group by group: see `channel_blocks`
 
 
-class Work:
+class TilingRegion:
     """An operator with its epilogue: what it reads and makes, and the axes along which it can be cut."""
 
-    def __init__(self, layout: Layout, mask: int, rings: dict[int, int], width: int | None = None) -> None:
+    def __init__(self, layout: BufferLayout, mask: int, rings: dict[int, int], width: int | None = None) -> None:
         """`width`: of the blocks between which channels are cut, a multiple of `channel_align`; None: that."""
         self.layout, self.mask, self.rings = layout, mask, rings
         self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
-        self.group = Group(layout, mask, rings)
-        self.head = (mask & -mask).bit_length() - 1
-        self.call = flow.calls[self.head]
+        self.group = StreamedGroup(layout, mask, rings)
+        self.anchor = (mask & -mask).bit_length() - 1
+        self.call = flow.calls[self.anchor]
         self.shape = self.call.result
-        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.made)  # frames are boxes of every map alike
-        contracts = flow.specs[self.head].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.head])
+        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.computed)  # frames are boxes of every map alike
+        contracts = flow.specs[self.anchor].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.anchor])
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
-        self.convolves = flow.specs[self.head].family is Family.CONVOLUTION
+        self.convolves = flow.specs[self.anchor].family is Family.CONVOLUTION
         windowed = self.convolves and len(self.shape) in (4, 5)
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
-        by_matrix = flow.specs[self.head].family is Family.PRODUCT
+        by_matrix = flow.specs[self.anchor].family is Family.PRODUCT
         self.operands = self.group.operands(as_seen=True)
         entire = any(o.source.entire for o in self.operands)
         rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # rows are neither output channels nor a batch
@@ -44,8 +45,8 @@ class Work:
         self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire  # a reduction over the rows of a map
 
     def own(self, op: int, index: int) -> bool:
-        """Whether an input is one of the head's own: not of what follows it, in flight or as an operator of the group."""
-        return op == self.head and index < len(self.call.operator.inputs)
+        """Whether an input is one of the anchor's own: not of what follows it, in flight or as an operator of the group."""
+        return op == self.anchor and index < len(self.call.operator.inputs)
 
     @cached_property
     def once(self) -> DramBytes:
@@ -62,13 +63,13 @@ class Work:
 
     def frames(self, blocks: Sequence[tuple[int, int]]) -> list[Box]:
         """The frames that cutting the results into such blocks gives, the last block the fastest."""
-        found = [whole(self.shape)]
+        frames = [whole(self.shape)]
         for axis, extent in blocks:
             if axis == CHANNELS:
-                found = [meet(frame, block) for frame in found for block in channel_blocks(self.call, extent)]
+                frames = [meet(frame, block) for frame in frames for block in channel_blocks(self.call, extent)]
             else:
-                found = [cut(frame, axis, span) for frame in found for span in spans(self.shape[axis], extent)]
-        return found
+                frames = [cut(frame, axis, span) for frame in frames for span in spans(0, self.shape[axis], extent)]
+        return frames
 
     def grain(self, axis: int) -> int:
         """What extents of blocks along an axis are multiples of: channels are cut between blocks of `width`."""
@@ -103,7 +104,7 @@ class Work:
 
     def least_bytes(self, size: int, others: Sequence[tuple[int, int]]) -> int:
         """What a contraction in blocks of so many channels moves at the least: an input that does not stay on chip is read for each of them."""
-        data = next(o for o in self.operands if o.op == self.head and o.input == 0)
+        data = next(o for o in self.operands if o.op == self.anchor and o.input == 0)
         halo = self.halo_bytes(others[0][1]) if others else 0
         if not others and self.group.ring(data.source) >= data.source.tensor.rows:
             return 0
@@ -116,7 +117,7 @@ class Work:
             return 0
         reads, source = self.columns, self.call.shape(0)
         read = 0
-        for start, stop in spans(reads.rows_out, extent):
+        for start, stop in spans(0, reads.rows_out, extent):
             read += max(max(reads.last[start:stop]) + 1 - min(reads.first[start:stop]), 0)
         return max(read - reads.rows_in, 0) * (prod(source) // reads.rows_in) * self.layout.hardware.element_bytes
 
@@ -125,22 +126,13 @@ class Work:
         return Frames(self._in_bits, self.mask, self.rings, frames).cost()[0].total // 8
 
     @cached_property
-    def _in_bits(self) -> Layout:
-        return Layout(self.flow, self.layout.hardware.in_bits)
+    def _in_bits(self) -> BufferLayout:
+        return BufferLayout(self.flow, self.layout.hardware.in_bits)
 
 
 def meet(a: Box, b: Box) -> Box:
     """What two boxes have in common."""
     return tuple((max(s, t), min(e, f)) for (s, e), (t, f) in zip(a, b, strict=True))
-
-
-def spans(extent: int, step: int) -> list[Span]:
-    """An axis cut into spans of `step`, the last one shorter if need be.
-
-    >>> spans(5, 2)
-    [(0, 2), (2, 4), (4, 5)]
-    """
-    return [(start, min(start + step, extent)) for start in range(0, extent, step)]
 
 
 def channel_groups(call: Call) -> tuple[int, int]:
@@ -158,11 +150,11 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     shape = call.result
     if row_of(call).family is Family.CONVOLUTION:
         if size >= per_group:
-            return [cut(whole(shape), 1, span) for span in spans(shape[1], size // per_group * per_group)]
-        starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(per_group, size)]
+            return [cut(whole(shape), 1, span) for span in spans(0, shape[1], size // per_group * per_group)]
+        starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(0, per_group, size)]
         return [cut(whole(shape), 1, span) for span in starts]
     if size < per_group:
-        columns = spans(per_group, size)
+        columns = spans(0, per_group, size)
     else:
         columns = [(0, per_group)]
     second = call.shape(1)
@@ -170,13 +162,13 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     steps = [1] * len(axes)
     if axes:
         steps[-1] = max(min(size // per_group, shape[axes[-1]]), 1)
-    found: list[Box] = []
-    for picked in product(*(spans(shape[axis], step) for axis, step in zip(axes, steps, strict=True))):
+    blocks: list[Box] = []
+    for picked in product(*(spans(0, shape[axis], step) for axis, step in zip(axes, steps, strict=True))):
         box = whole(shape)
         for axis, span in zip(axes, picked, strict=True):
             box = cut(box, axis, span)
-        found += [cut(box, -1, span) for span in columns]
-    return found
+        blocks += [cut(box, -1, span) for span in columns]
+    return blocks
 
 
 @cache

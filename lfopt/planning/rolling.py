@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from lfopt.ir import Loop, Node, fold
 
 
-def in_turn(keys: Sequence[Hashable], body: Callable[[int], Sequence[Node]]) -> Iterator[Node]:
+def rolled(keys: Sequence[Hashable], body: Callable[[int], Sequence[Node]]) -> Iterator[Node]:
     """The body for one number after the other; where neighbours have equal keys, as a loop.
 
     Bodies of equal keys side by side differ only in where their steps are, and those move by the same amount from each to the next.
@@ -21,6 +21,6 @@ def in_turn(keys: Sequence[Hashable], body: Callable[[int], Sequence[Node]]) -> 
             yield from body(first)
         elif folded := fold([tuple(body(first)), tuple(body(first + 1))]):
             (loop,) = folded
-            assert isinstance(loop, Loop), "turns differ in more than where they are"
+            assert isinstance(loop, Loop), "iterations differ in more than where they are"
             yield Loop(stop - first, loop.body)
         first = stop

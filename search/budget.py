@@ -1,4 +1,4 @@
-"""What all searches count alike: plans, groups, time, the best so far, and whether somebody stopped them."""
+"""What all searches count alike: plans, groups, time, the best so far; and whether they are over, or were interrupted."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lfopt.fusion import CostModel
 from search.options import SearchOptions
-from search.partition import Dice, Guide, Partitions, Plan
-from search.result import Front, Repairs, Result
+from search.partition import Partition, Partitions, RepairPolicy, Rng
+from search.result import Front, RepairStats, Result
 
 NOTHING = 1 << 128  # more bytes than any plan, and more of whatever else is minimised
 
 
-class Tally:
-    """The counts of one search, and its best plan."""
+class SearchBudget:
+    """The counts of one search against its limits, and its best plan."""
 
     def __init__(self, model: CostModel, options: SearchOptions, asked: Callable[[], int]) -> None:
         """`asked`: how often the cost model was asked for a price so far, by this search or others."""
@@ -50,22 +50,22 @@ class Tally:
         return better
 
     def result(
-        self, method: str, groups: Plan, dram_bytes: int, *, seed: int | None = None, front: Front = (), repairs: Repairs | None = None
+        self, method: str, groups: Partition, dram_bytes: int, *, seed: int | None = None, front: Front = (), repairs: RepairStats | None = None
     ) -> Result:
         """What the search returns: these groups, in an executable order."""
         seconds, counts = time.perf_counter() - self._start, (self.plans_evaluated, self.groups_evaluated)
         history = tuple(self.history)
-        return Result(method, groups, dram_bytes, self.bound, *counts, seconds, seed, self.interrupted, history, front, repairs or Repairs())
+        return Result(method, groups, dram_bytes, self.bound, *counts, seconds, seed, self.interrupted, history, front, repairs or RepairStats())
 
 
-class PlanTally(Tally):
-    """The tally of a search that draws plans, with what it draws them by."""
+class PlanBudget(SearchBudget):
+    """The budget of a search that samples plans, with its partitions, random numbers and repair policy."""
 
-    def __init__(self, model: CostModel, options: SearchOptions, dice: Dice | None = None) -> None:
-        """`dice`: those of the seed if not given."""
+    def __init__(self, model: CostModel, options: SearchOptions, rng: Rng | None = None) -> None:
+        """`rng`: those of the seed if not given."""
         self.partitions = partitions = options.partitions or Partitions(model)
-        self.dice = dice or Dice(options.seed)
-        self.guide = Guide(options.split, options.screen)
+        self.rng = rng or Rng(options.seed)
+        self.policy = RepairPolicy(options.split, options.screen)
         super().__init__(model, options, lambda: partitions.asked)
 
     @property
@@ -74,9 +74,9 @@ class PlanTally(Tally):
         return 0 if self.over() else self.options.budget - self.plans_evaluated
 
     def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
-        """What a plan moves, given what its prices say; where these are hopes, a judge is asked, group by group, the largest first.
+        """What a plan moves, given what its prices say; where these are optimistic, the evaluator is asked, group by group, the largest first.
 
-        None as soon as the plan cannot move less than `below`, where that is known of hopes.
+        None as soon as the plan cannot move less than `below`, where that is known of optimistic prices.
         """
         settle, price = self.options.settle, self.partitions.bytes_of
         if settle is None:
@@ -91,20 +91,20 @@ class PlanTally(Tally):
         return dram_bytes if dram_bytes < below else None
 
     def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
-        """As `Tally.count`; tells of the best plans, of every hundredth, and of the last."""
-        better, budget = super().count(plan, dram_bytes), self.options.budget
-        if self.options.progress is not None and (better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == budget):
-            self.options.progress(self.plans_evaluated, budget, self.best_bytes, self.bound)
+        """As `SearchBudget.count`; tells of the best plans, of every hundredth, and of the last."""
+        better, plans = super().count(plan, dram_bytes), self.options.budget
+        if self.options.progress is not None and (better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == plans):
+            self.options.progress(self.plans_evaluated, plans, self.best_bytes, self.bound)
         return better
 
     def sampled(self, method: str, front: Front = ()) -> Result:
         """The best plan so far; every operator alone if none was evaluated."""
-        plan = self.partitions.in_order(self.best or self.partitions.fit(self.partitions.singles, Dice(0)))
+        plan = self.partitions.in_order(self.best or self.partitions.fit(self.partitions.singles, Rng(0)))
         dram_bytes = self.partitions.dram_bytes(plan)
-        return self.result(method, plan, dram_bytes, seed=self.options.seed, front=front, repairs=self.guide.repairs)
+        return self.result(method, plan, dram_bytes, seed=self.options.seed, front=front, repairs=self.policy.repairs)
 
 
-def one_scheme(method: str, partitions: Partitions, tally: Tally, groups: Iterable[int]) -> Result:
+def one_scheme(method: str, partitions: Partitions, budget: SearchBudget, groups: Iterable[int]) -> Result:
     """The result of a method that makes a single scheme, of legal groups.
 
     Of groups that overlap, the larger is taken: Ctrl-C came while operators were being moved to it.
@@ -117,8 +117,8 @@ def one_scheme(method: str, partitions: Partitions, tally: Tally, groups: Iterab
     try:
         dram_bytes = sum(map(partitions.bytes_of, plan))
     except KeyboardInterrupt:
-        if tally.interrupted:
+        if budget.interrupted:
             raise
-        tally.interrupted, dram_bytes = True, sum(map(partitions.bytes_of, plan))
-    tally.count(plan, dram_bytes)
-    return tally.result(method, plan, dram_bytes)
+        budget.interrupted, dram_bytes = True, sum(map(partitions.bytes_of, plan))
+    budget.count(plan, dram_bytes)
+    return budget.result(method, plan, dram_bytes)
