@@ -77,13 +77,13 @@ def _factors(memory: EmulatedMemory, row: int, blocks: int, channels: int) -> tu
     patch = Patch(memory.spaces[Space.FACTORS].start + row * FACTOR_BYTES, blocks * FACTOR_BYTES)
     stored = memory.get(patch, Space.FACTORS)
 
-    def made() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def unpacked() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         each = stored.reshape(-1, FACTOR_BYTES)[:channels]
         multiplier = np.ascontiguousarray(each[:, :4]).view("<u4")[:, 0] & 0x7FFFFFFF
         shift = (each[:, 4] & 63).astype(np.int64)
         return multiplier.astype(np.int64), shift, np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
 
-    return memory.cached(("factors", row, channels), [patch], made)
+    return memory.cached(("factors", row, channels), [patch], unpacked)
 
 
 def wrapped(sums: np.ndarray) -> np.ndarray:

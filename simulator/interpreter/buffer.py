@@ -25,7 +25,7 @@ class Overrun(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class ConstantBlock:
+class HeldBlock:
     """A block of a constant at an address."""
 
     name: str
@@ -159,9 +159,9 @@ class Buffer:
         self._rings: list[dict[tuple[str, Box, int, np.dtype], RingBuffer]] = [{} for _ in places]  # per place: those that hold rows
         self._by_name: dict[str, list[RingBuffer]] = {}  # the same, per map
         self._starts: list[tuple[int, int]] = []  # (start, number) of the blocks alive, in order of address
-        self._numbered: dict[int, ConstantBlock] = {}
+        self._numbered: dict[int, HeldBlock] = {}
         self._count = 0
-        self._blocks: dict[str, list[ConstantBlock]] = {}
+        self._blocks: dict[str, list[HeldBlock]] = {}
         self._changes: dict[str, int] = {}  # per map: how often its rows came or went
         self._read: dict[str, tuple[int, Box, np.ndarray]] = {}  # per map: what was read last, and when
         self._sizes: dict[tuple[Box, bool], int] = {}  # bytes of parts of rows
@@ -353,7 +353,7 @@ class Buffer:
         where = self._occupy(place, size, offset, constant=True)
         start = where.address + number % where.slots * where.slot_bytes + offset
         self._claim(place, start, size)
-        block = ConstantBlock(name, start, start + size, box, values)
+        block = HeldBlock(name, start, start + size, box, values)
         if size:
             insort(self._starts, (start, self._count))
             self._numbered[self._count] = block
