@@ -38,9 +38,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, forecasts, left_out, train_unseen
 from benchmarks.results import Sheet, add_option, table_of
-from explainers.dataset import Dataset, LabelScheme, costs_of
+from explainers.checker import Checker, LabelScheme
+from explainers.dataset import Dataset
 from explainers.predictor import Predictor
-from explainers.sampling import need
 from explainers.scheme_rule import SchemeRule
 from lfopt import zoo
 from lfopt.app.commands.dataset import IN_PAPER, dataflow, dataset
@@ -141,13 +141,13 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
 
 def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
     groups = _met(_costs(flow, scheme), plans)
-    predictor, whole = Predictor.load(scheme), costs_of(flow, CHIP, scheme)
-    legal = [group for group in groups if need(whole, group) < CHIP.buffer_bytes][:PLANNED]
+    predictor, checker = Predictor.load(scheme), Checker.of(flow, CHIP, scheme)
+    legal = [group for group in groups if checker.need(group) < CHIP.buffer_bytes][:PLANNED]
     operators = sum(group.bit_count() for group in groups)
     by_rule = _seconds(lambda: SchemeRule(flow, CHIP, scheme).of(groups))
     by_predictor = _seconds(lambda: predictor.forecast(SchemeRule(flow, CHIP, scheme).groups.batch(groups)))
-    costs, known = costs_of(flow, CHIP, scheme), costs_of(flow, CHIP, scheme)
-    by_checker = _seconds(lambda: [need(costs, group) for group in groups])
+    fresh, known = Checker.of(flow, CHIP, scheme), Checker.of(flow, CHIP, scheme).costs
+    by_checker = _seconds(lambda: [fresh.need(group) for group in groups])
     before = _seconds(lambda: [known.evaluate(group) for group in legal])
     by_planner = _seconds(lambda: plan_groups(known, tuple(legal))) + before
     return {

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from explainers import train_pg, train_rg
-from explainers.controls import analytic
-from explainers.dataset import By, Dataset, Split, costs_of, splits
+from explainers.checker import Checker
+from explainers.controls import analytic, by_need
+from explainers.dataset import By, Dataset, Split, splits
 from explainers.fidelity import measures
 from explainers.fit import Checkpoint, ReportProgress, TrainingSettings, fit
 from explainers.graph import FEATURES, KINDS, Batch, GroupGraph
@@ -27,9 +28,9 @@ from explainers.predictor import HIDDEN, LAYERS, SMALLEST_SPREAD, SURE, Forecast
 from explainers.rg_explainer import Agent, link_scores
 from explainers.sampling import BETAS
 from explainers.scheme_rule import ValidityQuery
-from explainers.split import LINKS
+from explainers.split import LINKS, Explain
 from lfopt.ir import InvalidConfig
-from lfopt.planning import GroupCosts
+from lfopt.planning import SCHEMES
 
 SCHEMA = "lfopt.card/1"
 MEASURED = 300  # samples that explainers are measured on
@@ -128,7 +129,7 @@ def train_explainers(
     embedded = [predictor.embed(test) for test in tests]
     beside = {
         "random_links": measures([(test, rng.random(test.graph.links.shape[1])) for test in tests], predictor),
-        "analytic": measures([(test, analytic(_costs(test))(test.mask)) for test in tests], predictor),
+        "analytic": measures([(test, _analytic(test)(test.mask)) for test in tests], predictor),
     }
 
     def trained_explainer(
@@ -174,10 +175,11 @@ def train_explainers(
     }
 
 
-def _costs(query: ValidityQuery) -> GroupCosts:
-    """The exact checker for a group's network, chip and buffer."""
+def _analytic(query: ValidityQuery) -> Explain:
+    """The analytic explainer for a group's network, chip, buffer and mode."""
     rule = query.rule
-    return costs_of(rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.scheme)
+    checker = Checker.of(rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.modes[0])
+    return analytic(checker.costs) if rule.scheme in SCHEMES else by_need(rule.flow, checker.need)
 
 
 def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[ValidityQuery]:
