@@ -82,12 +82,12 @@ def attention(tokens: int, heads: int, width: int, *, causal: bool) -> Graph:
         constants["mask"] = np.triu(np.full((tokens, tokens), -1e9, np.float32), 1)
         scores = add("Add", scores, "mask")
     mixed = add("MatMul", add("Softmax", scores, axis=-1), values)
-    made = add("Reshape", add("Transpose", mixed, perm=(0, 2, 1, 3)), "together")
+    merged = add("Reshape", add("Transpose", mixed, perm=(0, 2, 1, 3)), "together")
     graph = helper.make_graph(
         nodes,
         "attention",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, tokens, heads * width]) for name in orders],
-        [helper.make_tensor_value_info(made, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(merged, TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     return simplify(from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)))
@@ -99,12 +99,12 @@ def _rows(graph: Graph, options: argparse.Namespace, peers: list[str], macs: int
     with tempfile.TemporaryDirectory() as folder:
         plans = planned(graph, ["exact"], BUFFER, Path(folder))
         for threads in options.threads:
-            found = measured(graph, values, plans, peers, threads, options.rounds)
-            took = {name: one.least for name, one in found.items()}
+            engines = measured(graph, values, plans, peers, threads, options.rounds)
+            took = {name: one.least for name, one in engines.items()}
             times = [cell for name in PEERS for cell in ((f"{took[name]:.2f}", f"{took[name] / took['exact']:.2f}") if name in took else ("-", "-"))]
             peak = f"{2e-6 * macs / took['exact'] / options.peak / threads:.0%}" if options.peak else "-"
             memory = bytes_text(compiled(plans["exact"], threads=threads).source.context_bytes)
-            yield [str(threads), f"{took['exact']:.2f}", *times, peak, f"{found['exact'].error:.0e}", memory]
+            yield [str(threads), f"{took['exact']:.2f}", *times, peak, f"{engines['exact'].error:.0e}", memory]
 
 
 if __name__ == "__main__":

@@ -87,9 +87,9 @@ def _row(table: Table, name: str, jobs: list[BatchJob], making: float, workers: 
                 first = first or time.perf_counter() - start
         done = time.perf_counter()
         with journal(path, "lfopt.journal/1", JobResult) as kept:
-            found = dict(kept.rows)
+            rows = dict(kept.rows)
         read = time.perf_counter()
-        write_table(out, [row_of(job, found[job.key]) for job in jobs])
+        write_table(out, [row_of(job, rows[job.key]) for job in jobs])
         written = time.perf_counter()
     together = making + written - start
     seconds = (making, first, done - start, read - done, written - read, together)

@@ -114,9 +114,9 @@ def _ablation(limit: float) -> Table:
         ("+ strips, slices, gates in two phases", flying, "all"),
     ):
         costs = GroupCosts(seen, chip, scheme=scheme)
-        found = solve(costs, options)
-        table.add_row(name, f"{found.dram_bytes / 1e6:.2f}", str(len(seen)))
-    table.add_row("+ maps that stay", f"{costs.dram_bytes(link(costs, found.groups)) / 1e6:.2f}", str(len(flying)))
+        optimum = solve(costs, options)
+        table.add_row(name, f"{optimum.dram_bytes / 1e6:.2f}", str(len(seen)))
+    table.add_row("+ maps that stay", f"{costs.dram_bytes(link(costs, optimum.groups)) / 1e6:.2f}", str(len(flying)))
     outcome = find_plan(Config("network", chip, "all", search=SearchConfig(time_limit=limit)), graph=graph)
     table.add_row("+ copies", f"{outcome.plan.totals.dram_bytes / 1e6:.2f}", str(len(outcome.costs.dataflow)))
     return table

@@ -57,7 +57,7 @@ class Form(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class CaseOutcome:
     """What became of a case."""
 
     name: str
@@ -126,14 +126,14 @@ def outcome(case: Case, target: str) -> tuple[str, str]:
     why = "an input or output is no tensor"
     for form, status in zip(forms(case), ("pass", "pass with parameters"), strict=False):
         try:
-            made = Backend.prepare(form.model, target=target)
+            prepared = Backend.prepare(form.model, target=target)
         except REFUSALS as error:
             why = str(error)
             continue
         except Exception as error:
             return "crashed", f"{type(error).__name__}: {error}"
         try:
-            Runner.assert_similar_outputs(form.outputs, made.run(form.inputs), case.rtol, case.atol)
+            Runner.assert_similar_outputs(form.outputs, prepared.run(form.inputs), case.rtol, case.atol)
         except Exception as error:
             return "wrong", f"{type(error).__name__}: {error}"
         return status, ""
@@ -142,8 +142,8 @@ def outcome(case: Case, target: str) -> tuple[str, str]:
 
 def _processor_time() -> float:
     """Seconds that this process and those that it has waited for have taken: beside other work, the clock says nothing."""
-    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(part.ru_utime + part.ru_stime for part in found)
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(part.ru_utime + part.ru_stime for part in usages)
 
 
 def _work(link: Connection, target: str) -> None:
@@ -181,17 +181,17 @@ class Worker:
                 return self.link.recv()
             except EOFError:
                 self.process.join()
-                found = "crashed", f"the process ended with {self.process.exitcode}", time.perf_counter() - self.since
+                verdict = "crashed", f"the process ended with {self.process.exitcode}", time.perf_counter() - self.since
         elif (taken := time.perf_counter() - self.since) > KILLED:
             self.process.kill()
-            found = "late", f"not done after {KILLED:g} s", taken
+            verdict = "late", f"not done after {KILLED:g} s", taken
         else:
             return None
         self._start()
-        return found
+        return verdict
 
 
-def run(chosen: Sequence[tuple[str, int]], jobs: int, target: str) -> Iterator[Outcome]:
+def run(chosen: Sequence[tuple[str, int]], jobs: int, target: str) -> Iterator[CaseOutcome]:
     """The outcomes of cases, as they come."""
     left, busy, idle = [*reversed(chosen)], list[Worker](), [Worker(target) for _ in range(jobs)]
     while left or busy:
@@ -200,15 +200,15 @@ def run(chosen: Sequence[tuple[str, int]], jobs: int, target: str) -> Iterator[O
             busy[-1].ask(*left.pop())
         wait([worker.link for worker in busy], timeout=1)
         for worker in [*busy]:
-            if (found := worker.answer()) is None:
+            if (verdict := worker.answer()) is None:
                 continue
             busy.remove(worker)
             idle.append(worker)
             kind, position = worker.asked
             case = cases(kind)[position]
-            model, (status, why, seconds) = model_of(case), found
+            model, (status, why, seconds) = model_of(case), verdict
             operators = " ".join(dict.fromkeys(node.op_type for node in model.graph.node))
-            yield Outcome(case.name, kind, is_core(model), status, operators, why, round(seconds, 2))
+            yield CaseOutcome(case.name, kind, is_core(model), status, operators, why, round(seconds, 2))
     for worker in idle:
         worker.link.send(None)
         worker.process.join()
@@ -225,47 +225,47 @@ def main() -> None:
     add_option(parser)
     options = parser.parse_args()
     chosen = [(kind, i) for kind in options.kinds for i, case in enumerate(cases(kind)) if re.search(options.match, case.name)]
-    sheet, found = Sheet("conformance", options.results), list[Outcome]()
+    sheet, outcomes = Sheet("conformance", options.results), list[CaseOutcome]()
     with tempfile.TemporaryDirectory() as cache, (options.log or Path(os.devnull)).open("w", encoding="utf-8") as log:
         os.environ["XDG_CACHE_HOME"] = cache
         for outcome_ in run(chosen, options.jobs, options.target):
-            found.append(outcome_)
+            outcomes.append(outcome_)
             log.write(json.dumps(asdict(outcome_)) + "\n")
             log.flush()
-            if len(found) % 100 == 0:
-                say(f"{len(found)} of {len(chosen)}: {dict(Counter(one.status for one in found))}")
-    _show(sheet, found)
+            if len(outcomes) % 100 == 0:
+                say(f"{len(outcomes)} of {len(chosen)}: {dict(Counter(one.status for one in outcomes))}")
+    _show(sheet, outcomes)
     sheet.write()
 
 
-def _show(sheet: Sheet, found: Sequence[Outcome]) -> None:
+def _show(sheet: Sheet, outcomes: Sequence[CaseOutcome]) -> None:
     table = Table(title="cases", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     heads = ("pass", "pass with parameters", "wrong", "refused", "crashed", "late")
     for head in ("part", "cases", *heads):
         table.add_column(head, justify="left" if head == "part" else "right", no_wrap=True)
-    parts = {kind: [one for one in found if one.kind == kind] for kind in KINDS}
-    for part, ones in {**parts, "all": found, "core": [one for one in found if one.core]}.items():
+    parts = {kind: [one for one in outcomes if one.kind == kind] for kind in KINDS}
+    for part, ones in {**parts, "all": outcomes, "core": [one for one in outcomes if one.core]}.items():
         counts = Counter(one.status for one in ones)
         table.add_row(part, f"{len(ones):,}", *(f"{counts[head]:,}" for head in heads))
     sheet.show(table)
-    slow = [one for one in found if one.seconds > SECONDS]
-    longest = max(found, key=lambda one: one.seconds, default=None)
+    slow = [one for one in outcomes if one.seconds > SECONDS]
+    longest = max(outcomes, key=lambda one: one.seconds, default=None)
     if longest:
         sheet.show(f"Most processor time: {longest.seconds:.1f} s ({longest.name}); {len(slow)} cases beyond {SECONDS:g} s.")
     for title, core in (("refused, core", True), ("refused, other", False)):
-        reasons = Counter(_reason(one) for one in found if one.status == "refused" and one.core == core)
+        reasons = Counter(_reason(one) for one in outcomes if one.status == "refused" and one.core == core)
         listed = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         listed.add_column("cases", justify="right")
         listed.add_column("reason")
         for reason, count in reasons.most_common():
             listed.add_row(str(count), reason)
         sheet.show(listed)
-    for one in found:
+    for one in outcomes:
         if one.status in ("wrong", "crashed", "late"):
             sheet.show(f"{one.name}: {one.status}: {one.why[:200]}")
 
 
-def _reason(one: Outcome) -> str:
+def _reason(one: CaseOutcome) -> str:
     """Why a case is refused, without its names and shapes."""
     text = re.sub(r"'[^']*'|\[[^\]]*\]|\d+", "_", re.sub(r"node '[^']*' \((\w+)\)", r"\1", re.sub(r"^[\w.-]+: ", "", one.why)))
     return " ".join(text.split())[:110]

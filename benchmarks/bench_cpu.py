@@ -32,8 +32,21 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cpu import FAMILIES, NETWORKS, PLANS, TRANSFORMERS, Subject, add_options, family, feeds, geometric_mean, planned, say, subjects
-from benchmarks.engines import Figures, absent, conditions, measured, version_of
+from benchmarks.cpu import (
+    FAMILIES,
+    NETWORKS,
+    PLANS,
+    TRANSFORMERS,
+    BenchmarkNetwork,
+    add_options,
+    family,
+    feeds,
+    geometric_mean,
+    planned,
+    say,
+    subjects,
+)
+from benchmarks.engines import EngineTimes, absent, conditions, measured, version_of
 from benchmarks.peers import PEERS, TRAINED, trained
 from benchmarks.results import Sheet
 from codegen.elements import ElementName
@@ -41,11 +54,11 @@ from lfopt.app.sizes import size_option
 from lfopt.ir import LfoptError
 
 WIDTH = 200  # columns of a screen that is none
-Time = Callable[[Figures], float]
+Time = Callable[[EngineTimes], float]
 
 
 @dataclass(frozen=True)
-class Row:
+class NetworkTimes:
     """A network with a number of threads."""
 
     network: str
@@ -53,7 +66,7 @@ class Row:
     threads: int
     groups: int
     dram_bytes: dict[str, int]  # by plan, as it predicts
-    engines: dict[str, Figures]
+    engines: dict[str, EngineTimes]
 
     def times(self, name: str, time: Time) -> float:
         """How many times longer than ours an engine takes."""
@@ -89,9 +102,9 @@ def main() -> None:
         options.json.write_text(json.dumps({"versions": version_of(peers), "about": about, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
 
 
-def _rows(options: argparse.Namespace, peers: list[str]) -> Iterator[Row]:
+def _rows(options: argparse.Namespace, peers: list[str]) -> Iterator[NetworkTimes]:
     """Of each network, for each number of threads; a line about each network that cannot be measured."""
-    packed = [(Subject(one.name, file, one.shapes), "trained") for one, file in trained() if one.name in options.trained]
+    packed = [(BenchmarkNetwork(one.name, file, one.shapes), "trained") for one, file in trained() if one.name in options.trained]
     for name in {*options.trained} - {subject.name for subject, _ in packed}:
         say(f"{name}: skipped: not installed; accepted: python benchmarks/peers.py")
     for subject, kind in [*((subject, "") for subject in subjects(options)), *packed]:
@@ -103,22 +116,22 @@ def _rows(options: argparse.Namespace, peers: list[str]) -> Iterator[Row]:
             say(f"{subject.name}: skipped: {error}")
 
 
-def _network(subject: Subject, kind: str, options: argparse.Namespace, peers: list[str]) -> Iterator[Row]:
+def _network(subject: BenchmarkNetwork, kind: str, options: argparse.Namespace, peers: list[str]) -> Iterator[NetworkTimes]:
     graph = subject.graph()
     values, kinds = feeds(graph, np.random.default_rng(0)), [name for name in PLANS if name in {"exact", *options.plans}]
     with tempfile.TemporaryDirectory() as folder:
         plans = planned(graph, kinds, size_option(options.buffer, "--buffer"), Path(folder), options.element)
         moved = {name: one.plan.totals.dram_bytes for name, one in plans.items()}
         for threads in options.threads:
-            found = measured(graph, values, plans, peers, threads, options.rounds, options.element)
-            if "exact" in found:
-                yield Row(subject.name, kind or family(graph), threads, len(plans["exact"].plan.groups), moved, found)
+            engines = measured(graph, values, plans, peers, threads, options.rounds, options.element)
+            if "exact" in engines:
+                yield NetworkTimes(subject.name, kind or family(graph), threads, len(plans["exact"].plan.groups), moved, engines)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _tables(rows: list[Row], threads: int, element: ElementName) -> Iterator[Table]:
+def _tables(rows: list[NetworkTimes], threads: int, element: ElementName) -> Iterator[Table]:
     many = f"{'one thread' if threads == 1 else f'{threads} threads'}, {element}"
     peers = [name for name in PEERS if any(name in row.engines for row in rows)]
     fused = [name for name in PLANS if any(name in row.engines for row in rows)]
@@ -129,22 +142,22 @@ def _tables(rows: list[Row], threads: int, element: ElementName) -> Iterator[Tab
         yield _fusion(rows, f"what fusion brings: least ms, {many}", fused)
 
 
-def _against(rows: list[Row], title: str, peers: list[str], time: Time, *, errors: bool) -> Table:
+def _against(rows: list[NetworkTimes], title: str, peers: list[str], time: Time, *, errors: bool) -> Table:
     table = _table(title, ["ours", *(["error"] if errors else []), *(head for name in peers for head in _heads(name, errors=errors)), "best"])
 
-    def cells(row: Row, name: str) -> list[str]:
+    def cells(row: NetworkTimes, name: str) -> list[str]:
         if name not in row.engines:
             return ["-"] * len(_heads(name, errors=errors))
         one = row.engines[name]
         return [f"{time(one):.2f}", f"{row.times(name, time):.2f}", *([f"{one.error:.0e}"] if errors else [])]
 
-    def means(members: list[Row]) -> list[str]:
-        found = ["", *([""] if errors else [])]
+    def means(members: list[NetworkTimes]) -> list[str]:
+        cells = ["", *([""] if errors else [])]
         for name in peers:
-            found += ["", _mean([row.times(name, time) for row in members if name in row.engines]), *([""] if errors else [])]
-        return [*found, _mean([best for row in members if (best := _best(row, peers, time))])]
+            cells += ["", _mean([row.times(name, time) for row in members if name in row.engines]), *([""] if errors else [])]
+        return [*cells, _mean([best for row in members if (best := _best(row, peers, time))])]
 
-    def line(row: Row) -> list[str]:
+    def line(row: NetworkTimes) -> list[str]:
         own, best = row.engines["exact"], _best(row, peers, time)
         head = [f"{time(own):.2f}", *([f"{own.error:.0e}"] if errors else [])]
         return [*head, *(cell for name in peers for cell in cells(row, name)), f"{best:.2f}" if best else "-"]
@@ -153,14 +166,14 @@ def _against(rows: list[Row], title: str, peers: list[str], time: Time, *, error
     return table
 
 
-def _fusion(rows: list[Row], title: str, plans: list[str]) -> Table:
+def _fusion(rows: list[NetworkTimes], title: str, plans: list[str]) -> Table:
     others = [name for name in plans if name != "exact"]
     table = _table(title, ["groups", "exact", *(f"{name} x" for name in others)])
 
-    def least(one: Figures) -> float:
+    def least(one: EngineTimes) -> float:
         return one.least
 
-    def line(row: Row) -> list[str]:
+    def line(row: NetworkTimes) -> list[str]:
         times = [f"{row.times(name, least):.2f}" if name in row.engines else "-" for name in others]
         return [str(row.groups), f"{row.engines['exact'].least:.2f}", *times]
 
@@ -176,7 +189,9 @@ def _table(title: str, heads: list[str]) -> Table:
     return table
 
 
-def _fill(table: Table, rows: list[Row], line: Callable[[Row], list[str]], means: Callable[[list[Row]], list[str]]) -> None:
+def _fill(
+    table: Table, rows: list[NetworkTimes], line: Callable[[NetworkTimes], list[str]], means: Callable[[list[NetworkTimes]], list[str]]
+) -> None:
     """Rows by family, each with the means of the family below."""
     kinds = [kind for kind in (*FAMILIES, "trained") if any(row.family == kind for row in rows)]
     for kind in kinds:
@@ -192,7 +207,7 @@ def _heads(name: str, *, errors: bool) -> list[str]:
     return [PEERS[name].title, "x", *(["error"] if errors else [])]
 
 
-def _best(row: Row, peers: list[str], time: Time) -> float | None:
+def _best(row: NetworkTimes, peers: list[str], time: Time) -> float | None:
     """How many times longer than ours the fastest peer takes."""
     return min((row.times(name, time) for name in peers if name in row.engines), default=None)
 
@@ -201,7 +216,7 @@ def _mean(ratios: list[float]) -> str:
     return f"{geometric_mean(ratios):.2f}" if ratios else "-"
 
 
-def _huge_pages(rows: list[Row]) -> str:
+def _huge_pages(rows: list[NetworkTimes]) -> str:
     names = dict.fromkeys(name for row in rows for name in row.engines if name == "exact" or name in PEERS)
     shares: list[str] = []
     for name in names:

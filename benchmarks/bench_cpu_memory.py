@@ -66,7 +66,7 @@ time.sleep(0.05)
 Row = dict[str, Any]
 
 
-class Failed(LfoptError):
+class ProcessFailed(LfoptError):
     """A process that was to be measured ended with an error."""
 
 
@@ -94,8 +94,8 @@ def main() -> None:
 
 def _network(graph: Graph, threads: int, runs: int, buffer_bytes: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
-        found = planned(graph, ["exact"], buffer_bytes, Path(folder))["exact"]
-        code = compiled(found, threads=threads)
+        planned_folder = planned(graph, ["exact"], buffer_bytes, Path(folder))["exact"]
+        code = compiled(planned_folder, threads=threads)
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **feeds(graph, np.random.default_rng(0)))
         common = (str(inputs), str(runs), str(threads))
@@ -105,7 +105,7 @@ def _network(graph: Graph, threads: int, runs: int, buffer_bytes: int) -> Row:
             "context": code.source.context_bytes,
             "program": peak_bytes([str(code.built.program), "--bench", str(max(runs, 1))]),
             "ours from Python": _python(OURS, str(code.built.library), code.source.name, str(code.weights), *common),
-            "onnxruntime": _python(ONNXRUNTIME, str(found.folder / "simplified.onnx"), *common),
+            "onnxruntime": _python(ONNXRUNTIME, str(planned_folder.folder / "simplified.onnx"), *common),
         }
 
 
@@ -114,7 +114,7 @@ def _python(script: str, *arguments: str) -> int:
 
 
 def peak_bytes(command: list[str]) -> int:
-    """The most memory that a process had resident at once, in bytes. Raises Failed if it does not end well.
+    """The most memory that a process had resident at once, in bytes. Raises ProcessFailed if it does not end well.
 
     getrusage would not do: a child's mark begins with that of the process that it was forked from.
     """
@@ -122,12 +122,12 @@ def peak_bytes(command: list[str]) -> int:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
     status, peak = Path(f"/proc/{process.pid}/status"), 0
     while process.poll() is None:
-        if found := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):  # a process that has just ended has none
-            peak = 1024 * int(found[1])
+        if match := re.search(r"VmHWM:\s+(\d+) kB", status.read_text()):  # a process that has just ended has none
+            peak = 1024 * int(match[1])
         time.sleep(TICK)
     said = process.communicate()[1].strip().splitlines() or ["no reason is given"]
     if process.returncode != 0:
-        raise Failed(f"{Path(command[0]).name} ended with {process.returncode}: {said[-1]}")
+        raise ProcessFailed(f"{Path(command[0]).name} ended with {process.returncode}: {said[-1]}")
     return peak
 
 
@@ -140,9 +140,9 @@ def _table(rows: list[Row], threads: int) -> Table:
     figures = ("weights", "context", "program", "ours from Python", "onnxruntime")
     ratios = {name: [row["onnxruntime"] / row[name] for row in rows] for name in ("program", "ours from Python")}
     for k, row in enumerate(rows):
-        table.add_row(row["network"], *(f"{row[name] / MB:.1f}" for name in figures), *(f"{found[k]:.2f}" for found in ratios.values()))
+        table.add_row(row["network"], *(f"{row[name] / MB:.1f}" for name in figures), *(f"{values[k]:.2f}" for values in ratios.values()))
     if rows:
-        table.add_row("geometric mean", *("" for _ in figures), *(f"{geometric_mean(found):.2f}" for found in ratios.values()), style="bold")
+        table.add_row("geometric mean", *("" for _ in figures), *(f"{geometric_mean(values):.2f}" for values in ratios.values()), style="bold")
     return table
 
 

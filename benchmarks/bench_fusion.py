@@ -83,7 +83,7 @@ TABLE_5 = {
 
 
 @dataclass(frozen=True)
-class Row:
+class FusionCounts:
     """What one network comes to."""
 
     name: str
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
     options = parser.parse_args()
-    rows: list[Row] = []
+    rows: list[FusionCounts] = []
     times: dict[str, Times] = {}
     sheet = Sheet("fusion", options.results, width=150)
     for name, file in sources(options.networks, options.models):
@@ -126,8 +126,8 @@ def main() -> None:
         sheet.show(latency_table(times))
     sheet.write()
     if options.json:
-        found = {"groups": [asdict(row) for row in rows], "latency": times}
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        results = {"groups": [asdict(row) for row in rows], "latency": times}
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def sources(networks: list[str], folder: Path | None) -> Iterator[tuple[str, Path | None]]:
@@ -137,7 +137,7 @@ def sources(networks: list[str], folder: Path | None) -> Iterator[tuple[str, Pat
         yield file.stem, file
 
 
-def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds: float) -> Row:
+def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds: float) -> FusionCounts:
     """Plan one network in every way."""
     graph = simplify(read, rules)
     flow = Dataflow.of(graph)
@@ -152,7 +152,7 @@ def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds
     }
     peers = (onnxruntime_nodes(model), tvm_kernels(model)) if read.has_values else (None, None)
     layers = {planner: len(groups) for planner, groups in plans.items()}
-    return Row(name, len(model.graph.node), len(flow), *peers, layers, {planner: between(flow, groups) for planner, groups in plans.items()})
+    return FusionCounts(name, len(model.graph.node), len(flow), *peers, layers, {planner: between(flow, groups) for planner, groups in plans.items()})
 
 
 def between(flow: Dataflow, groups: tuple[int, ...]) -> int:
@@ -172,8 +172,8 @@ def onnxruntime_nodes(model: onnx.ModelProto) -> int:
         onnx.save(model, path)
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
         onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        found = onnx.load(options.optimized_model_filepath, load_external_data=False)
-    return len(found.graph.node)
+        optimized = onnx.load(options.optimized_model_filepath, load_external_data=False)
+    return len(optimized.graph.node)
 
 
 def tvm_kernels(model: onnx.ModelProto) -> int | None:
@@ -205,9 +205,9 @@ def latencies(read: Graph, rules: str, runs: int, buffer_bytes: int) -> Times:
     with tempfile.TemporaryDirectory() as folder:
         engines = {}
         for label, graph, kinds in (("as read", simplify(read), PLANNERS[:2]), ("rewritten", simplify(read, rules), PLANNERS)):
-            for kind, found in planned(graph, kinds, buffer_bytes, Path(folder) / label).items():
-                groups[f"{kind}, {label}"] = len(found.plan.groups)
-                engines[f"{kind}, {label}"] = ours(compiled(found), values)
+            for kind, plan in planned(graph, kinds, buffer_bytes, Path(folder) / label).items():
+                groups[f"{kind}, {label}"] = len(plan.plan.groups)
+                engines[f"{kind}, {label}"] = ours(compiled(plan), values)
         return {name: {"groups": groups[name], **row} for name, row in timed(engines, runs, "alone, as read").items()}
 
 
@@ -215,27 +215,27 @@ def latency_table(times: dict[str, Times]) -> Table:
     """Milliseconds of TVM's rules on the network as read, how many times slower or faster the others are, and groups in parentheses."""
     base = "tvm, as read"
     others = ("alone, as read", *(f"{kind}, rewritten" for kind in PLANNERS))
-    found = Table(
+    sheet = Table(
         box=box.SIMPLE_HEAD, title="our C, one thread: ms, and how many times faster than that the others are (groups)", title_justify="left"
     )
     for header in ("network", base, *others):
-        found.add_column(header, justify="left" if header == "network" else "right")
+        sheet.add_column(header, justify="left" if header == "network" else "right")
     for name, rows in times.items():
         took = rows[base]["ms"]
         cells = (f"{took / rows[other]['ms']:.2f} ({rows[other]['groups']})" for other in others)
-        found.add_row(name, f"{took:.2f} ({rows[base]['groups']})", *cells)
+        sheet.add_row(name, f"{took:.2f} ({rows[base]['groups']})", *cells)
     for label, members in (("mean of Gao's four", [rows for name, rows in times.items() if name in GAO]), ("mean", list(times.values()))):
         if members:
             means = (geometric_mean([rows[base]["ms"] / rows[other]["ms"] for rows in members]) for other in others)
-            found.add_row(label, "", *(f"{mean:.2f}" for mean in means), style="bold")
-    return found
+            sheet.add_row(label, "", *(f"{mean:.2f}" for mean in means), style="bold")
+    return sheet
 
 
-def table(rows: list[Row]) -> Table:
+def table(rows: list[FusionCounts]) -> Table:
     """Layers and MB by planner, with the paper's in parentheses."""
-    found = Table(box=box.SIMPLE_HEAD, title="fused layers, and MB between them (in parentheses: DNNFusion's table 5)", title_justify="left")
+    sheet = Table(box=box.SIMPLE_HEAD, title="fused layers, and MB between them (in parentheses: DNNFusion's table 5)", title_justify="left")
     for header in ("network", "nodes", "none", "ORT", "TVM", "tvm", "strict", "dnnfusion", "rate", "dp", "exact"):
-        found.add_column(header, justify="left" if header == "network" else "right")
+        sheet.add_column(header, justify="left" if header == "network" else "right")
     for row in rows:
         paper = next((published for key, published in TABLE_5.items() if row.name == key or row.name.partition("_")[2].startswith(key)), None)
         given: dict[str, tuple[int | None, int | None]] = {}
@@ -248,10 +248,10 @@ def table(rows: list[Row]) -> Table:
         nodes = f"{row.nodes} ({paper.layers})" if paper else str(row.nodes)
         rate = f"{row.nodes / row.layers['dnnfusion']:.2f}" + (f"\n({paper.layers / paper.dnnfusion:.2f})" if paper else "")
         peers = ("-" if n is None else str(n) for n in (row.onnxruntime, row.apache_tvm))
-        found.add_row(
+        sheet.add_row(
             row.name, nodes, cells["none"], *peers, cells["tvm"], cells["strict"], cells["dnnfusion"], rate, cells["dp"], cells["exact"]
         )  # fmt: skip
-    return found
+    return sheet
 
 
 def _given(paper: dict[str, tuple[int | None, int | None]], planner: str, which: int) -> str:

@@ -25,7 +25,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.guided import GUIDANCE, SEARCHES, Settings, Trials, learnt_from, met
+from benchmarks.guided import GUIDANCE, SEARCHES, Trials, TrialSettings, learnt_from, met
 from benchmarks.results import Sheet, add_option, table_of
 from explainers.fidelity import measures
 from explainers.predictor import Predictor
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     add_option(parser)
     options = parser.parse_args()
-    settings = Settings(tuple(options.guidance), options.budget, options.seeds, options.limit)
+    settings = TrialSettings(tuple(options.guidance), options.budget, options.seeds, options.limit)
     sheet, start = Sheet("guidance", options.results), time.perf_counter()
     ask = partial(asked, kib=options.kib, searches=tuple(options.searches), settings=settings, groups=options.groups)
     runs: list[Run] = []
@@ -76,7 +76,7 @@ def main() -> None:
     sheet.write()
 
 
-def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings, groups: int) -> tuple[list[Run], list[Run]]:
+def asked(network: str, kib: int, searches: tuple[str, ...], settings: TrialSettings, groups: int) -> tuple[list[Run], list[Run]]:
     """(runs of a network, fidelities of explainers on its groups)."""
     trials = Trials.of(f"zoo:{network}" if network in zoo.names() else network, kib)
     title = f"{Path(network).stem}{' (in-sample)' if network in learnt_from() else ''}"
@@ -104,9 +104,9 @@ def asked(network: str, kib: int, searches: tuple[str, ...], settings: Settings,
 
 def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups: int) -> list[Run]:
     """Of groups that the predictor calls invalid, without operators that do not fit by themselves."""
-    beta, needs, predictor = costs.hardware.buffer_bytes, rule(costs), Predictor.load(costs.scheme)
-    found = [ValidityQuery(needs, mask, beta) for mask in met(costs, "RS", 0, groups)]
-    invalid = [each for each, odds in zip(found, predictor.odds(found), strict=True) if odds > 0] if found else []
+    beta, scheme_rule, predictor = costs.hardware.buffer_bytes, rule(costs), Predictor.load(costs.scheme)
+    queries = [ValidityQuery(scheme_rule, mask, beta) for mask in met(costs, "RS", 0, groups)]
+    invalid = [each for each, odds in zip(queries, predictor.odds(queries), strict=True) if odds > 0] if queries else []
     rows: list[Run] = []
     for name in names if invalid else []:
         explain = explainer(costs, name, 0)
@@ -118,20 +118,20 @@ def _fidelities(costs: GroupCosts, title: str, names: list[GuidanceName], groups
     return rows
 
 
-def _table(runs: list[Run], settings: Settings, options: argparse.Namespace) -> Table:
+def _table(runs: list[Run], settings: TrialSettings, options: argparse.Namespace) -> Table:
     """A row for each network and search, a column for each guidance."""
     rows: list[dict[str, Any]] = []
     for network in dict.fromkeys(run["network"] for run in runs):
         for k, search in enumerate(options.searches):
-            found = {
+            by_guidance = {
                 name: [run for run in runs if (run["network"], run["search"], run["guidance"]) == (network, search, name)]
                 for name in settings.guidance
             }
-            first = next(iter(found.values()))[0]
+            first = next(iter(by_guidance.values()))[0]
             best = f"{'' if first['proof'] == 'optimal' else '>= '}{first['lower_bound_bytes'] / 1e6:.2f}"
             rows.append(
                 {"network": "" if k else network, "optimum, MB": "" if k else best, "search": search}
-                | {TITLES[name]: _spread([100 * run["gap"] for run in each]) if each else "-" for name, each in found.items()}
+                | {TITLES[name]: _spread([100 * run["gap"] for run in each]) if each else "-" for name, each in by_guidance.items()}
             )
     return table_of(f"gap to the optimum in %, {options.kib} KiB, {settings.budget} plans, {settings.seeds} seeds", rows)
 

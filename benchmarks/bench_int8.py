@@ -86,10 +86,10 @@ def main() -> None:
     rows: list[Row] = []
     sheet = Sheet("int8", options.results)
     with tempfile.TemporaryDirectory() as folder:
-        for found in _subjects(options, Path(folder)):
+        for case in _subjects(options, Path(folder)):
             for threads in options.threads:
-                rows.append(_row(found, wanted, threads, options.rounds))
-                say(f"{found.network}, {found.form}, {threads} threads: {json.dumps({name: rows[-1].get(name) for name in wanted})}")
+                rows.append(_row(case, wanted, threads, options.rounds))
+                say(f"{case.network}, {case.form}, {threads} threads: {json.dumps({name: rows[-1].get(name) for name in wanted})}")
     for threads in options.threads:
         sheet.show(_table([row for row in rows if row["threads"] == threads], threads, wanted[1:]))
     sheet.keep(", ".join(f"{PEERS[name]} {version(name)}" for name in wanted[1:]))
@@ -111,7 +111,7 @@ def _installed(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Int8Case:
     """A quantised network in a folder: `model.onnx`, `inputs.npz` and `expected.npz`, whose arrays are integers, in the order of the file."""
 
     network: str
@@ -119,15 +119,15 @@ class Subject:
     folder: Path
 
 
-def _subjects(options: argparse.Namespace, folder: Path) -> Iterator[Subject]:
+def _subjects(options: argparse.Namespace, folder: Path) -> Iterator[Int8Case]:
     for network in options.networks:
         graph = _plainly_pooled(simplify(from_model(zoo.build(network), name=network))) if options.forms else None
         for form in options.forms:
             assert graph is not None
-            yield _prepared(Subject(network, form, folder / f"{network}-{form}"), _quantised(graph, form, folder))
+            yield _prepared(Int8Case(network, form, folder / f"{network}-{form}"), _quantised(graph, form, folder))
     for path in options.models:
         network, _, form = path.stem.partition(".")
-        yield _prepared(Subject(network, form, folder / path.stem), onnx.load(path))
+        yield _prepared(Int8Case(network, form, folder / path.stem), onnx.load(path))
 
 
 def _plainly_pooled(graph: Graph) -> Graph:
@@ -160,7 +160,7 @@ def _quantised(graph: Graph, form: str, folder: Path) -> ModelProto:
     return onnx.load(path)
 
 
-def _prepared(subject: Subject, model: ModelProto) -> Subject:
+def _prepared(subject: Int8Case, model: ModelProto) -> Int8Case:
     """With everything that the engines need in its folder."""
     subject.folder.mkdir()
     onnx.save(model, subject.folder / "reals.onnx")
@@ -215,8 +215,8 @@ def _graph(folder: Path) -> Graph:
 
 
 def _arrays(path: Path) -> list[np.ndarray]:
-    with np.load(path) as found:
-        return [found[f"arr_{k}"] for k in range(len(found.files))]
+    with np.load(path) as archive:
+        return [archive[f"arr_{k}"] for k in range(len(archive.files))]
 
 
 # -- engines, each in a process of its own -------------------------------------------------------------------------------------------------
@@ -230,12 +230,12 @@ def _serve(engine: str, folder: str, threads: str) -> None:
     for _ in sys.stdin:
         for _ in range(WARM):
             run()
-        found: list[float] = []
+        seconds: list[float] = []
         for _ in range(RUNS):
             start = clock()
             run()
-            found.append(clock() - start)
-        print(json.dumps(found), flush=True)
+            seconds.append(clock() - start)
+        print(json.dumps(seconds), flush=True)
 
 
 def _compared(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> dict[str, float]:
@@ -271,8 +271,8 @@ def _openvino(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
     values = dict(enumerate(inputs))
 
     def run() -> list[np.ndarray]:
-        made = network(values).to_tuple()
-        return [np.rint(y / scale + zero) if y.dtype.kind == "f" else y for y, (scale, zero) in zip(made, codes["outputs"], strict=True)]
+        outputs = network(values).to_tuple()
+        return [np.rint(y / scale + zero) if y.dtype.kind == "f" else y for y, (scale, zero) in zip(outputs, codes["outputs"], strict=True)]
 
     return run
 
@@ -283,7 +283,7 @@ ENGINES: dict[str, Callable[[Path, Sequence[np.ndarray], int], Run]] = {OURS: _o
 # -- the other side ------------------------------------------------------------------------------------------------------------------------
 
 
-class Engine:
+class Int8Engine:
     """A worker: an engine with a network, in its own process."""
 
     def __init__(self, name: str, folder: Path, threads: int) -> None:
@@ -293,7 +293,7 @@ class Engine:
         self.times: list[float] = []
         self.apart: dict[str, float] | None = self._answer()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Int8Engine:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -315,9 +315,9 @@ class Engine:
         return json.loads(line) if line else None
 
 
-def _row(subject: Subject, wanted: Sequence[str], threads: int, rounds: int) -> Row:
+def _row(subject: Int8Case, wanted: Sequence[str], threads: int, rounds: int) -> Row:
     with ExitStack() as stack:
-        engines = {name: stack.enter_context(Engine(name, subject.folder, threads)) for name in wanted}
+        engines = {name: stack.enter_context(Int8Engine(name, subject.folder, threads)) for name in wanted}
         for _ in range(rounds):
             for engine in engines.values():
                 engine.round()
@@ -348,7 +348,7 @@ def _table(rows: Sequence[Row], threads: int, peers: Sequence[str]) -> Table:
             ]  # fmt: skip
         table.add_row(row["network"], row["form"], *cells)
     means = [[row[name]["least"] / row[OURS]["least"] for row in rows if name in row and OURS in row] for name in peers]
-    cells = [cell for found in means for cell in ("", f"{geometric_mean(found):.2f}" if found else "", "", "")]
+    cells = [cell for ratios in means for cell in ("", f"{geometric_mean(ratios):.2f}" if ratios else "", "", "")]
     table.add_row("geometric mean", "", "", "", *cells)
     return table
 

@@ -30,7 +30,7 @@ FACTOR_BITS = 14  # of a channel's factor, below its binary point
 NAMES = ("Softmax", "LayerNormalization")
 
 
-class Bytes(NamedTuple):
+class QuantizedArray(NamedTuple):
     """Integers that stand for real numbers."""
 
     values: np.ndarray  # int64, -128 to 127
@@ -43,22 +43,22 @@ class Bytes(NamedTuple):
         return (self.values - self.zero) * self.scale
 
 
-def quantised(values: np.ndarray) -> Bytes:
+def quantised(values: np.ndarray) -> QuantizedArray:
     """By the smallest and the largest value, 0 among them."""
     low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
     scale = (high - low) / 255 or 1.0
     zero = round(-128 - low / scale)
-    return Bytes(np.clip(np.rint(values / scale) + zero, -128, 127).astype(np.int64), scale, zero)
+    return QuantizedArray(np.clip(np.rint(values / scale) + zero, -128, 127).astype(np.int64), scale, zero)
 
 
-def softmax(x: Bytes) -> np.ndarray:
+def softmax(x: QuantizedArray) -> np.ndarray:
     """int8 of scale 1 / 256 and zero point -128, along the last axis: a table of 256 exponentials, one division a row."""
     table = np.rint(np.exp(-np.arange(256) * x.scale) * ((1 << EXPONENT_BITS) - 1)).astype(np.int64)
-    found = table[x.values.max(axis=-1, keepdims=True) - x.values]
-    total = found.sum(axis=-1, keepdims=True)  # below 2**(16 + 15) for rows of up to 32,768
+    exponentials = table[x.values.max(axis=-1, keepdims=True) - x.values]
+    total = exponentials.sum(axis=-1, keepdims=True)  # below 2**(16 + 15) for rows of up to 32,768
     inverse = ((1 << DIVIDED_BITS) + total // 2) // total
     shift = DIVIDED_BITS - 8
-    return np.clip((found * inverse + (1 << shift - 1) >> shift) - 128, -128, 127)
+    return np.clip((exponentials * inverse + (1 << shift - 1) >> shift) - 128, -128, 127)
 
 
 def reciprocal_root(values: np.ndarray, even: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ def reciprocal_root(values: np.ndarray, even: np.ndarray) -> np.ndarray:
     return y
 
 
-def layer_normalization(x: Bytes, gamma: np.ndarray, beta: np.ndarray, epsilon: float, made: Bytes) -> np.ndarray:
+def layer_normalization(x: QuantizedArray, gamma: np.ndarray, beta: np.ndarray, epsilon: float, result: QuantizedArray) -> np.ndarray:
     """int8 along the last axis: sums of x and of its squares, one reciprocal root a row, then a factor and a shift per channel."""
     n = x.values.shape[-1]
     centred = x.values - x.zero
@@ -81,10 +81,10 @@ def layer_normalization(x: Bytes, gamma: np.ndarray, beta: np.ndarray, epsilon: 
     even = np.maximum((np.frexp(variance.astype(np.float64))[1] + 1) // 2, 1)  # 2**(2 * even) is no less: a count of leading zeros
     root = reciprocal_root(np.maximum(variance, 1), even)
     unit = np.right_shift((n * centred - first) * root, even + ROOT_BITS - FACTOR_BITS)  # (x - mean) / deviation
-    factor = np.rint(gamma / made.scale * (1 << FACTOR_BITS)).astype(np.int64)
-    shifted = np.rint(beta / made.scale * (1 << 2 * FACTOR_BITS)).astype(np.int64)
+    factor = np.rint(gamma / result.scale * (1 << FACTOR_BITS)).astype(np.int64)
+    shifted = np.rint(beta / result.scale * (1 << 2 * FACTOR_BITS)).astype(np.int64)
     half = 1 << 2 * FACTOR_BITS - 1
-    return np.clip((unit * factor + shifted + half >> 2 * FACTOR_BITS) + made.zero, -128, 127)
+    return np.clip((unit * factor + shifted + half >> 2 * FACTOR_BITS) + result.zero, -128, 127)
 
 
 def measured(graph: Graph, operator: Operator, values: dict[str, np.ndarray]) -> np.ndarray | None:
@@ -101,8 +101,8 @@ def measured(graph: Graph, operator: Operator, values: dict[str, np.ndarray]) ->
     gamma, beta = (values[name].astype(np.float64) if name else np.zeros(()) for name in (*operator.inputs[1:], "")[:2])
     real = operand.real - operand.real.mean(axis=-1, keepdims=True)
     wanted = real / np.sqrt((real * real).mean(axis=-1, keepdims=True) + epsilon) * gamma + beta
-    made = quantised(wanted)
-    return layer_normalization(operand, gamma, beta, epsilon, made) - np.clip(wanted / made.scale + made.zero, -128, 127)
+    result = quantised(wanted)
+    return layer_normalization(operand, gamma, beta, epsilon, result) - np.clip(wanted / result.scale + result.zero, -128, 127)
 
 
 def main() -> None:
@@ -119,10 +119,10 @@ def main() -> None:
         values = {**{name: value for name, value in graph.constants.items() if value is not None}, **inputs}
         values |= reference(graph, inputs, everything=True)
         for kind in NAMES:
-            found = [errors for op in graph.operators if op.kind == kind and (errors := measured(graph, op, values)) is not None]
-            if found:
-                flat = np.abs(np.concatenate([errors.reshape(-1) for errors in found]))
-                cells = (f"{len(found)}", f"{flat.size:,}", f"{flat.max():.2f}", f"{flat.mean():.3f}", f"{(flat > 1).mean():.2%}")
+            deviations = [errors for op in graph.operators if op.kind == kind and (errors := measured(graph, op, values)) is not None]
+            if deviations:
+                flat = np.abs(np.concatenate([errors.reshape(-1) for errors in deviations]))
+                cells = (f"{len(deviations)}", f"{flat.size:,}", f"{flat.max():.2f}", f"{flat.mean():.3f}", f"{(flat > 1).mean():.2%}")
                 table.add_row(Path(model).stem.removeprefix("zoo:"), kind, *cells)
     sheet.show(table)
     sheet.write()

@@ -32,7 +32,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.guided import GUIDANCE, Settings, Trials
+from benchmarks.guided import GUIDANCE, Trials, TrialSettings
 from benchmarks.results import Sheet, add_option
 from lfopt.app.batch.engine import in_order, processes, values
 from lfopt.ir import Cost
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     add_option(parser)
     options = parser.parse_args()
-    settings = Settings(
+    settings = TrialSettings(
         tuple(options.guidance or [name for name in GUIDANCE if options.full or name != "gnne"]),
         options.budget or (None if options.full else PLANS),
         options.seeds or (FULL_SEEDS if options.full else SEEDS),
@@ -163,9 +163,9 @@ def main() -> None:
     sheet = Sheet("paper", options.results)
     start = time.perf_counter()
     runs: list[Run] = []
-    for case, found in zip(cases, _all(cases, settings, options.jobs), strict=True):
-        runs += found
-        sheet.show(_table(case, found, settings))
+    for case, case_runs in zip(cases, _all(cases, settings, options.jobs), strict=True):
+        runs += case_runs
+        sheet.show(_table(case, case_runs, settings))
         if options.json:
             options.json.write_text(json.dumps(runs, indent=1) + "\n")
     if "V" in options.tables and any("V" in run["tables"] for run in runs):
@@ -178,12 +178,12 @@ def main() -> None:
     sheet.write()
 
 
-def _all(cases: Sequence[Case], settings: Settings, jobs: int) -> Iterator[list[Run]]:
+def _all(cases: Sequence[Case], settings: TrialSettings, jobs: int) -> Iterator[list[Run]]:
     """The runs of each case, as they are done, in order."""
     return in_order(values(partial(run_case, settings=settings), cases, processes(jobs, "bench_paper --jobs", "learn")))
 
 
-def run_case(case: Case, settings: Settings) -> list[Run]:
+def run_case(case: Case, settings: TrialSettings) -> list[Run]:
     """Every search with every guidance that can be had."""
     trials = Trials.of(f"zoo:{case.zoo}", case.kib, case.elements)
     best, budget = trials.best, settings.budget or case.plans
@@ -203,8 +203,8 @@ def run_case(case: Case, settings: Settings) -> list[Run]:
 
 def _run(case: Case, search: str, guidance: str, budget: int, result: Result, best: Result) -> Run:
     def at(plans: int) -> float | None:
-        found = [size for done, size in result.history if done <= plans]
-        return found[-1] / best.dram_bytes - 1 if found and plans <= result.plans_evaluated else None
+        sizes = [size for done, size in result.history if done <= plans]
+        return sizes[-1] / best.dram_bytes - 1 if sizes and plans <= result.plans_evaluated else None
 
     column = ("none", "gnne", "pg", "rg").index(guidance) if guidance in ("none", "gnne", "pg", "rg") else None
     paper = case.paper[search]
@@ -222,7 +222,7 @@ def _run(case: Case, search: str, guidance: str, budget: int, result: Result, be
     }  # fmt: skip
 
 
-def _table(case: Case, runs: list[Run], settings: Settings) -> Table:
+def _table(case: Case, runs: list[Run], settings: TrialSettings) -> Table:
     optimum = f"{runs[0]['optimum_bytes'] / MB:.3f} MB" if runs[0]["proof"] == "optimal" else f">= {runs[0]['lower_bound_bytes'] / MB:.3f} MB"
     plans = settings.budget or case.plans
     tables = f"table{'s'[: len(case.tables) - 1]} {', '.join(case.tables)}"
@@ -238,24 +238,24 @@ def _table(case: Case, runs: list[Run], settings: Settings) -> Table:
     for search in case.paper:
         names = [name for name in GUIDANCE if any((run["search"], run["guidance"]) == (search, name) for run in runs)]
         for name in names:
-            found = [run for run in runs if (run["search"], run["guidance"]) == (search, name)]
-            stopped = min(run["plans"] for run in found)
+            selected = [run for run in runs if (run["search"], run["guidance"]) == (search, name)]
+            stopped = min(run["plans"] for run in selected)
             if stopped < plans:
                 late.append(f"{search} {name} after {stopped:,} plans")
-            reached = [run["plans_to_1_percent"] for run in found if run["plans_to_1_percent"]]
-            at = [[run[f"gap_at_{mark}"] for run in found] for mark in marks]
-            paper_kb = found[0]["paper_kb"]
+            reached = [run["plans_to_1_percent"] for run in selected if run["plans_to_1_percent"]]
+            at = [[run[f"gap_at_{mark}"] for run in selected] for mark in marks]
+            paper_kb = selected[0]["paper_kb"]
             table.add_row(
                 search if name == names[0] else "",
                 name if stopped == plans else f"{name} *",
-                f"{fmean(run['dram_bytes'] for run in found) / MB:.3f}",
-                f"{fmean(run['gap'] for run in found):.2%}",
-                f"{max(run['gap'] for run in found):.2%}",
+                f"{fmean(run['dram_bytes'] for run in selected) / MB:.3f}",
+                f"{fmean(run['gap'] for run in selected):.2%}",
+                f"{max(run['gap'] for run in selected):.2%}",
                 *("-" if None in gaps else f"{fmean(gaps):.2%}" for gaps in at),
-                f"{median(reached):,.0f} ({len(reached)}/{len(found)})" if reached else "-",
-                f"{fmean(run['seconds'] for run in found):.1f}",
-                *([f"{fmean(run['buffer_bytes'] for run in found) / KB:.0f}"] if case.largest else []),
-                f"{found[0]['paper_mb']:.3f}" if found[0]["paper_mb"] else "",
+                f"{median(reached):,.0f} ({len(reached)}/{len(selected)})" if reached else "-",
+                f"{fmean(run['seconds'] for run in selected):.1f}",
+                *([f"{fmean(run['buffer_bytes'] for run in selected) / KB:.0f}"] if case.largest else []),
+                f"{selected[0]['paper_mb']:.3f}" if selected[0]["paper_mb"] else "",
                 *([f"{paper_kb:.0f}" if paper_kb else ""] if case.largest else []),
                 end_section=name == names[-1],
             )
@@ -272,18 +272,18 @@ def _rectified(runs: list[Run]) -> Table:
         table.add_column(head, justify="left" if head in ("", "guidance") else "right", no_wrap=True)
     for search in ("LS", "RS"):
         for name in GUIDANCE[1:]:
-            found = [run for run in runs if (run["search"], run["guidance"], run["scheme"]) == (search, name, "lbdf")]
-            if not found:
+            selected = [run for run in runs if (run["search"], run["guidance"], run["scheme"]) == (search, name, "lbdf")]
+            if not selected:
                 continue
-            broken = sum(run["guided"] + run["at_random"] for run in found)
+            broken = sum(run["guided"] + run["at_random"] for run in selected)
             rate, seconds = RECTIFIED.get((search, name), ("", ""))
             table.add_row(
                 search,
                 name,
-                f"{broken // len(found):,}",
-                f"{100 * sum(run['guided'] for run in found) / max(broken, 1):.1f}",
-                f"{fmean(run['seconds'] for run in found):.1f}",
-                f"{fmean(run['plans'] for run in found):,.0f}",
+                f"{broken // len(selected):,}",
+                f"{100 * sum(run['guided'] for run in selected) / max(broken, 1):.1f}",
+                f"{fmean(run['seconds'] for run in selected):.1f}",
+                f"{fmean(run['plans'] for run in selected):,.0f}",
                 str(rate),
                 str(seconds),
             )

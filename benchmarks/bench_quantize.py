@@ -103,42 +103,42 @@ IMAGES: Mapping[str, tuple[Callable[[Printer, int, int], np.ndarray], tuple[np.n
 def images(name: str, graph: Graph, count: int, seed: int) -> Samples:
     """So many samples for a network; other inputs than images are as they are for a picture at its own size."""
     printer, (draw, (mean, deviation)) = Printer(np.random.default_rng(seed)), IMAGES[name]
-    found: list[dict[str, np.ndarray]] = []
+    samples: list[dict[str, np.ndarray]] = []
     for _ in range(count):
         sample: dict[str, np.ndarray] = {}
         for tensor in (graph.tensors[n] for n in graph.inputs):
             assert len(tensor.shape) == 4, f"{name}: input {tensor.name!r} is no image"
             picture = (draw(printer, *tensor.shape[2:]) - mean) / deviation
             sample[tensor.name] = np.ascontiguousarray(picture.transpose(2, 0, 1)[None], np.float32)
-        found.append(sample)
-    return found
+        samples.append(sample)
+    return samples
 
 
 # -- figures -------------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Subject:
+class CalibratedNetwork:
     """A network with its samples."""
 
     name: str
     graph: Graph
     given: Samples
     held: Samples
-    found: Mapping[str, Distribution]  # in the samples that scales come from
+    spreads: Mapping[str, Distribution]  # in the samples that scales come from
     seconds: float  # that those took
 
     def measured(self, method: Method, percentile: float, form: QuantizedForm) -> tuple[Accuracy, float]:
         """(accuracy on what was held back, seconds of calibration and rewriting)."""
         runtime, begun = onnxruntime(), time.perf_counter()
-        made = quantised(runtime, self.graph, self.given, ranges(self.found, method, percentile), form, self.name)
+        quantized_graph = quantised(runtime, self.graph, self.given, ranges(self.spreads, method, percentile), form, self.name)
         seconds = self.seconds + time.perf_counter() - begun
-        return accuracy(runtime, self.graph, made, self.held, self.name, quiet), seconds
+        return accuracy(runtime, self.graph, quantized_graph, self.held, self.name, quiet), seconds
 
 
-def least(found: Accuracy) -> float:
+def least(accuracies: Accuracy) -> float:
     """Signal to noise of the output that has least."""
-    return min(output.ratio.decibels for output in found.outputs)
+    return min(output.ratio.decibels for output in accuracies.outputs)
 
 
 def key_of(network: str, method: Method, percentile: float, *, per_channel: bool) -> dict[str, str]:
@@ -147,50 +147,50 @@ def key_of(network: str, method: Method, percentile: float, *, per_channel: bool
     return {"network": network, "weights": weights, "ranges": f"percentile {percentile:g}" if method == "percentile" else method}
 
 
-def row_of(subject: Subject, method: Method, percentile: float, *, per_channel: bool) -> Row:
+def row_of(subject: CalibratedNetwork, method: Method, percentile: float, *, per_channel: bool) -> Row:
     """What was measured of a network."""
-    found, seconds = subject.measured(method, percentile, QuantizedForm(per_channel=per_channel))
-    classes = [(output.same_class, output.rows) for output in found.outputs if output.rows]
+    accuracies, seconds = subject.measured(method, percentile, QuantizedForm(per_channel=per_channel))
+    classes = [(output.same_class, output.rows) for output in accuracies.outputs if output.rows]
     row = {
         **key_of(subject.name, method, percentile, per_channel=per_channel),
-        "dB": least(found),
-        "median": statistics.median(output.ratio.decibels for output in found.outputs),
-        "error": f"{max(output.error_of_range for output in found.outputs):.1%}",
-        "same": " ".join(f"{same:,}/{rows:,}" for same, rows in classes) if len(classes) == len(found.outputs) == 1 else "",
+        "dB": least(accuracies),
+        "median": statistics.median(output.ratio.decibels for output in accuracies.outputs),
+        "error": f"{max(output.error_of_range for output in accuracies.outputs):.1%}",
+        "same": " ".join(f"{same:,}/{rows:,}" for same, rows in classes) if len(classes) == len(accuracies.outputs) == 1 else "",
         "seconds": seconds,
     }
     say(json.dumps(row))
     return row
 
 
-def ranks_of(subject: Subject) -> Row:
+def ranks_of(subject: CalibratedNetwork) -> Row:
     """Whether what a layer does to its own map says what it does to the outputs: rank correlations over the layers, with the default ranges."""
     runtime = onnxruntime()
-    made = quantised(runtime, subject.graph, subject.given, ranges(subject.found, DEFAULT), QuantizedForm(), subject.name)
-    found = accuracy(runtime, subject.graph, made, subject.held[:1], subject.name, quiet, each_alone=True)
-    outputs = [layer.alone for layer in found.layers]
+    quantized_graph = quantised(runtime, subject.graph, subject.given, ranges(subject.spreads, DEFAULT), QuantizedForm(), subject.name)
+    by_layer = accuracy(runtime, subject.graph, quantized_graph, subject.held[:1], subject.name, quiet, each_alone=True)
+    outputs = [layer.alone for layer in by_layer.layers]
     return {
         "network": subject.name,
         "layers": len(outputs),
-        "own": float(spearmanr(outputs, [layer.own.decibels for layer in found.layers]).statistic),
-        "by channel": float(spearmanr(outputs, [layer.own.by_channel for layer in found.layers]).statistic),
-        "hurt most": ", ".join(f"{layer.name} ({layer.alone:.1f} dB)" for layer in found.worst_first[:3]),
+        "own": float(spearmanr(outputs, [layer.own.decibels for layer in by_layer.layers]).statistic),
+        "by channel": float(spearmanr(outputs, [layer.own.by_channel for layer in by_layer.layers]).statistic),
+        "hurt most": ", ".join(f"{layer.name} ({layer.alone:.1f} dB)" for layer in by_layer.worst_first[:3]),
     }
 
 
 def means(rows: Sequence[Row]) -> list[Row]:
     """Per kind of ranges and weights: decibels over all networks, beside minmax with weights per channel."""
-    found: list[Row] = []
+    rows_of_means: list[Row] = []
     plain = {row["network"]: row["dB"] for row in rows if (row["weights"], row["ranges"]) == FIRST}
     for weights, cut in dict.fromkeys((row["weights"], row["ranges"]) for row in rows):
         mine = {row["network"]: row for row in rows if (row["weights"], row["ranges"]) == (weights, cut)}
         gains = [row["dB"] - plain[name] for name, row in mine.items()]
-        found.append({
+        rows_of_means.append({
             "weights": weights, "ranges": cut, "mean dB": statistics.mean(row["dB"] for row in mine.values()),
             "beside the first: mean": statistics.mean(gains), "least": min(gains), "most": max(gains),
             "seconds": statistics.mean(row["seconds"] for row in mine.values()),
         })  # fmt: skip
-    return found
+    return rows_of_means
 
 
 def main() -> None:
@@ -218,8 +218,8 @@ def main() -> None:
             few = all(graph.tensors[name].elements < FEW for name in graph.outputs)
             given, held = images(one.name, graph, options.samples, 0), images(one.name, graph, options.held * (MORE if few else 1), 1)
             begun = time.perf_counter()
-            found = distributions(onnxruntime(), graph, given, one.name, count=True, report=quiet)
-            subject = Subject(one.name, graph, given, held, found, time.perf_counter() - begun)
+            spreads = distributions(onnxruntime(), graph, given, one.name, count=True, report=quiet)
+            subject = CalibratedNetwork(one.name, graph, given, held, spreads, time.perf_counter() - begun)
             for per_channel, (method, percentile) in [*((True, how) for how in HOW), (False, HOW[0])]:
                 key = key_of(one.name, method, percentile, per_channel=per_channel)
                 before = next((row for row in known if key.items() <= row.items()), None)

@@ -48,7 +48,7 @@ PAPER = {("RS", "gnne"): 72.1, ("RS", "pg"): 50.7, ("RS", "rg"): 91.4, ("LS", "g
 BRUTE = 24  # operators of a group that brute force takes
 
 
-class Outcome(NamedTuple):
+class Rectification(NamedTuple):
     """What one explainer did with the groups of one seed."""
 
     groups: int
@@ -83,19 +83,19 @@ def main() -> None:
         costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
         sheet.show(f"{title}: {len(flow)} operators, of which {unfit(costs).bit_count()} do not fit by themselves")
         groups = {(name, seed): met(costs, name, seed, options.groups) for name in MET for seed in range(options.seeds)}
-        best = {group: best_bytes(costs, group) for found in groups.values() for group in found}
+        best = {group: best_bytes(costs, group) for masks in groups.values() for group in masks}
         table = _table(f"{title}: up to {options.groups} groups of each search, {options.seeds} seeds")
         for search in MET:
             for links in options.links:
                 for name in options.explainers:
                     with sheet.console.status(f"{search}, {name}, {links} links"):
-                        found = [*_outcomes(costs, [groups[search, seed] for seed in range(options.seeds)], best, name, links)]
-                    if found and not (name == "every link" and links != options.links[-1]):
+                        outcomes = [*_outcomes(costs, [groups[search, seed] for seed in range(options.seeds)], best, name, links)]
+                    if outcomes and not (name == "every link" and links != options.links[-1]):
                         rows += [
                             {"network": network, "kib": kib, "search": search, "explainer": name, "links": links, "seed": k, **each._asdict()}
-                            for k, each in enumerate(found)
+                            for k, each in enumerate(outcomes)
                         ]
-                        table.add_row(search, name, "all" if name == "every link" else str(links), *_cells(found), _paper(search, name, links))
+                        table.add_row(search, name, "all" if name == "every link" else str(links), *_cells(outcomes), _paper(search, name, links))
             table.add_section()
         sheet.show(table)
     sheet.write()
@@ -106,12 +106,12 @@ def main() -> None:
 def best_bytes(costs: GroupCosts, group: int) -> int:
     """F_D of the best split of a group, proven."""
     alone = Dataflow.of(excerpt(costs.dataflow, group))
-    found = solve(GroupCosts(alone, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False))
-    assert found.proof == "optimal"
-    return found.dram_bytes
+    optimum = solve(GroupCosts(alone, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False))
+    assert optimum.proof == "optimal"
+    return optimum.dram_bytes
 
 
-def _outcomes(costs: GroupCosts, samples: Sequence[list[int]], best: dict[int, int], name: str, links: int) -> Iterator[Outcome]:
+def _outcomes(costs: GroupCosts, samples: Sequence[list[int]], best: dict[int, int], name: str, links: int) -> Iterator[Rectification]:
     """One outcome a seed; none if the explainer cannot be had."""
     for seed, sample_ in enumerate(samples):
         groups = [group for group in sample_[:: FEWER.get(name, 1)] if name != "brute" or group.bit_count() <= BRUTE]
@@ -129,7 +129,7 @@ def _explainer(costs: GroupCosts, name: str, seed: int) -> Explain:
     return explainer(costs, "random" if name == "every link" else name, seed)
 
 
-def _split_all(costs: GroupCosts, explain: Explain, groups: list[int], best: dict[int, int], links: int) -> Outcome:
+def _split_all(costs: GroupCosts, explain: Explain, groups: list[int], best: dict[int, int], links: int) -> Rectification:
     beta = costs.hardware.buffer_bytes
     judged: dict[int, bool] = {}
 
@@ -143,13 +143,13 @@ def _split_all(costs: GroupCosts, explain: Explain, groups: list[int], best: dic
 
     split = Splitter(costs.dataflow, explain, valid, dram_bytes, links=links)
     start = time.perf_counter()
-    found = [split(group) for group in groups]
+    splits = [split(group) for group in groups]
     seconds = time.perf_counter() - start
-    done = [(group, parts) for group, parts in zip(groups, found, strict=True) if parts is not None]
+    done = [(group, parts) for group, parts in zip(groups, splits, strict=True) if parts is not None]
     assert all(valid(part) for _, parts in done for part in parts)
     ratios = [sum(map(dram_bytes, parts)) / best[group] for group, parts in done]
     count = len(groups)
-    return Outcome(
+    return Rectification(
         count,
         len(done) / count,
         sum(len(parts) == 2 for _, parts in done) / count,
@@ -172,19 +172,19 @@ def _table(title: str) -> Table:
     return table
 
 
-def _cells(found: list[Outcome]) -> list[str]:
+def _cells(outcomes: list[Rectification]) -> list[str]:
     def spread(values: list[float], digits: int, scale: float = 1) -> str:
         more = f" ± {scale * stdev(values):.{digits}f}" if len(values) > 1 else ""
         return f"{scale * fmean(values):.{digits}f}{more}"
 
     return [
-        str(sum(each.groups for each in found)),
-        spread([each.rectified for each in found], 1, 100),
-        f"{100 * fmean(each.at_once for each in found):.0f}",
-        spread([each.ratio for each in found], 3),
-        f"{100 * fmean(each.best for each in found):.0f}",
-        *(f"{fmean(values):.1f}" for values in zip(*((each.pieces, each.explained, each.checked) for each in found), strict=True)),
-        f"{1000 * fmean(each.seconds for each in found):.1f}",
+        str(sum(each.groups for each in outcomes)),
+        spread([each.rectified for each in outcomes], 1, 100),
+        f"{100 * fmean(each.at_once for each in outcomes):.0f}",
+        spread([each.ratio for each in outcomes], 3),
+        f"{100 * fmean(each.best for each in outcomes):.0f}",
+        *(f"{fmean(values):.1f}" for values in zip(*((each.pieces, each.explained, each.checked) for each in outcomes), strict=True)),
+        f"{1000 * fmean(each.seconds for each in outcomes):.1f}",
     ]
 
 

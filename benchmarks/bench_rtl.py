@@ -86,9 +86,9 @@ def _memories(options: argparse.Namespace, hardware: Hardware) -> None:
         plan, graph = _plan("auto", _quantized(name), hardware)
         base = 0
         for latency in LATENCIES:
-            found = [_run(plan, graph, Dram(latency_cycles=latency, stall=stall))[0].counters[Counter.CYCLES] for stall in STALLS.values()]
-            base = base or found[0]
-            table.add_row(name, str(latency), *(f"{cycles:,}" + f" ({cycles / base - 1:+.1%})" * (cycles != base) for cycles in found))
+            cycle_counts = [_run(plan, graph, Dram(latency_cycles=latency, stall=stall))[0].counters[Counter.CYCLES] for stall in STALLS.values()]
+            base = base or cycle_counts[0]
+            table.add_row(name, str(latency), *(f"{cycles:,}" + f" ({cycles / base - 1:+.1%})" * (cycles != base) for cycles in cycle_counts))
     sheet.show(table)
     sheet.write()
 
@@ -109,8 +109,8 @@ def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
     """The plan of a network, and the network that it is of: with copies, where the scheme has them."""
     if scheme == "layer by layer":
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
-        found = _alone(costs)
-        return make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph
+        unfused = _alone(costs)
+        return make_draft(graph, costs, unfused, unfused.lower_bound_bytes).finished(), graph
     how = SearchConfig(time_limit=75, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
     outcome = find_plan(Config(graph.name, hardware, "auto" if scheme == FASTEST else scheme, search=how), graph=graph)
     return steps_of(outcome).plan, outcome.graph
@@ -130,10 +130,10 @@ def _run(plan: Plan, graph: Graph, dram: Dram | None = None) -> tuple[RunResult,
     start = time.perf_counter()
     done = run(model, stream, inputs, dram=dram)
     seconds = time.perf_counter() - start
-    moved, wanted, made = counted(done.counters), reference(graph, inputs), outputs(stream, graph, done.memory)
+    moved, wanted, arrays = counted(done.counters), reference(graph, inputs), outputs(stream, graph, done.memory)
     assert done.failure is None
     assert moved == dram_at_port(plan.groups), (moved, dram_at_port(plan.groups))
-    assert all((made[output] == wanted[output]).all() for output in wanted)
+    assert all((arrays[output] == wanted[output]).all() for output in wanted)
     return done, seconds
 
 

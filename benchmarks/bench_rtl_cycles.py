@@ -47,9 +47,9 @@ def main() -> None:
         share = sum(group.macs for group in bound) / max(lanes * sum(group.cycles.total for group in bound), 1)
         line(table, path.parent.name, measured(plan, graph), report.cycles.total, report.macs / lanes, f"{100 * share:14.1f} % pred.")
         if asked.groups:
-            for group, found in zip(plan.groups, report.groups, strict=True):
+            for group, figures in zip(plan.groups, report.groups, strict=True):
                 alone = measured(*only(plan, graph, group))
-                line(table, f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, found.cycles.total, found.macs / lanes)
+                line(table, f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, figures.cycles.total, figures.macs / lanes)
     sheet.keep(table)
     sheet.write()
 

@@ -61,14 +61,14 @@ def main() -> int:
     rows: list[dict[str, str | int | float]] = []
     for name, search in SEARCHES.items():
         cold, warm = 0.0, 0.0
-        found = None
+        searched = None
         for _ in range(REPEATS):
             partitions = Partitions(_model(flow))
             cold = max(cold, _speed(search, partitions, options.budget)[0])
-            speed, found = _speed(search, partitions, options.budget)
+            speed, searched = _speed(search, partitions, options.budget)
             warm = max(warm, speed)
-        assert found is not None
-        rows.append({"search": name, "plans": found.plans_evaluated, "cold": round(cold), "warm": round(warm), "dram_bytes": found.dram_bytes})
+        assert searched is not None
+        rows.append({"search": name, "plans": searched.plans_evaluated, "cold": round(cold), "warm": round(warm), "dram_bytes": searched.dram_bytes})
 
     table = Table(title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per second of CPU time")
     for column in ("search", "nothing known", f"to reach {COLD:,}", "groups priced before", f"to reach {WARM:,}", "best plan, bytes"):
@@ -97,12 +97,12 @@ def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, st
     for name in files or ZOO:
         flow = Dataflow.of(load(files[name]) if files else from_model(zoo.build(name, weights=False)))
         for kib in BUFFERS:
-            found = solve(GroupCosts(flow, Hardware(kib * 1024)), SearchOptions(time_limit=limit))
+            optimum = solve(GroupCosts(flow, Hardware(kib * 1024)), SearchOptions(time_limit=limit))
             rows.append({
-                "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": found.dram_bytes,
-                "lower_bound_bytes": found.lower_bound_bytes, "gap": found.gap, "proof": found.proof, "seconds": found.seconds,
+                "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": optimum.dram_bytes,
+                "lower_bound_bytes": optimum.lower_bound_bytes, "gap": optimum.gap, "proof": optimum.proof, "seconds": optimum.seconds,
             })  # fmt: skip
-            cells = (f"{len(flow):,}", str(kib), f"{found.dram_bytes:,}", f"{found.gap:.2%}", found.proof, f"{found.seconds:.2f}")
+            cells = (f"{len(flow):,}", str(kib), f"{optimum.dram_bytes:,}", f"{optimum.gap:.2%}", optimum.proof, f"{optimum.seconds:.2f}")
             table.add_row(name, *cells)
             widths = (10, 6, 15, 9, 9, 9)
             sheet.console.print(f"{name:34}{''.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))}", highlight=False)
@@ -110,15 +110,15 @@ def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, st
     return rows
 
 
-def _verdict(found: int, wanted: int) -> str:
-    return f"{found / wanted:.1f} x" if found >= wanted else f"[red]{found / wanted:.2f} x[/red]"
+def _verdict(speed: int, wanted: int) -> str:
+    return f"{speed / wanted:.1f} x" if speed >= wanted else f"[red]{speed / wanted:.2f} x[/red]"
 
 
 def _speed(search: Callable[..., Result], partitions: Partitions, budget: int) -> tuple[float, Result]:
     """(plans per second of CPU time, what was found)."""
     start = time.process_time()
-    found = search(partitions.model, SearchOptions(budget=budget, seed=0, partitions=partitions))
-    return found.plans_evaluated / (time.process_time() - start), found
+    searched = search(partitions.model, SearchOptions(budget=budget, seed=0, partitions=partitions))
+    return searched.plans_evaluated / (time.process_time() - start), searched
 
 
 def _model(flow: Dataflow, kib: int = 128) -> CostModel:

@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.results import Sheet, add_option, table_of
-from benchmarks.surrogates import CHIP, JUDGES, Samples, family_of, left_out, sources
+from benchmarks.surrogates import CHIP, JUDGES, SurrogateSamples, family_of, left_out, sources
 from explainers.surrogate import Rooflines, Surrogate
 from lfopt.app.commands.options import chip
 from lfopt.app.figures import GroupFigures
@@ -71,13 +71,13 @@ def main() -> None:
     options = parser.parse_args()
     sheet = Sheet("surrogate", options.results)
     with progress_line() as report:
-        samples = Samples.made(options.data, sources(options.models), report)
+        samples = SurrogateSamples.measured(options.data, sources(options.models), report)
     with ProcessPoolExecutor(options.jobs) as jobs:
         asked = [jobs.submit(_network, samples, name, options) for name in options.networks]
         said = {judge: jobs.submit(left_out, samples, judge) for judge in JUDGES}
-        found = [network.result() for network in asked]
+        results = [network.result() for network in asked]
         accuracy = _accuracy(sheet, samples, {judge: rows.result() for judge, rows in said.items()})
-    verdicts, searches = [verdict for verdict, _ in found], [row for _, rows in found for row in rows]
+    verdicts, searches = [verdict for verdict, _ in results], [row for _, rows in results for row in rows]
     if options.weights:
         _ship(samples, accuracy[-1], options.weights)
     if verdicts:
@@ -88,20 +88,20 @@ def main() -> None:
         options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
 
 
-def _network(samples: Samples, name: str, options: argparse.Namespace) -> tuple[Row, list[Row]]:
+def _network(samples: SurrogateSamples, name: str, options: argparse.Namespace) -> tuple[Row, list[Row]]:
     """What a verdict on a group of a network costs, and what searches of it find."""
     graph = load_network(ZOO + name, None, "default", weights=False)
     learnt = samples.surrogate(samples.family != family_of(ZOO + name))
     return {"network": name, **_verdicts(graph, learnt)}, [{"network": name, **row} for row in _searches(graph, learnt, options)]
 
 
-def _accuracy(sheet: Sheet, samples: Samples, said: Mapping[str, np.ndarray]) -> list[Row]:
+def _accuracy(sheet: Sheet, samples: SurrogateSamples, said: Mapping[str, np.ndarray]) -> list[Row]:
     """`said`: by each judge, of families left out; (groups,) log2 of the cycles."""
     truth, rows, ranks = np.log2(samples.cycles), list[Row](), dict[str, np.ndarray]()
-    for judge, found in said.items():
-        error = np.abs(found - truth)
+    for judge, estimates in said.items():
+        error = np.abs(estimates - truth)
         of = [samples.network == k for k in range(len(samples.names))]
-        ranks[judge] = np.array([spearmanr(found[here], truth[here])[0] for here in of])
+        ranks[judge] = np.array([spearmanr(estimates[here], truth[here])[0] for here in of])
         enough = f"{(ranks[judge] >= ENOUGH).sum()} of {len(of)}"
         rows.append({
             "judge": judge, "Spearman": ranks[judge].mean(), "worst": ranks[judge].min(), f"networks from {ENOUGH}": enough,
@@ -118,7 +118,7 @@ def _accuracy(sheet: Sheet, samples: Samples, said: Mapping[str, np.ndarray]) ->
     return rows
 
 
-def _ship(samples: Samples, accuracy: Row, path: Path) -> None:
+def _ship(samples: SurrogateSamples, accuracy: Row, path: Path) -> None:
     everything = np.ones(len(samples.cycles), bool)
     save_file({name: np.ascontiguousarray(array) for name, array in samples.surrogate(everything).arrays().items()}, path)
     networks = {name: int((samples.network == k).sum()) for k, name in enumerate(samples.names)}

@@ -127,7 +127,10 @@ def _row(make: Callable[[], nn.Module], shape: tuple[int, ...], threads: int, ro
     torch.compiler.reset()
     model, x = make().eval(), torch.randn(shape)
     backends: dict[str, Any] = {"ours": backend, "inductor": "inductor"}
-    calls: dict[str, Callable[[Tensor], Tensor]] = {"eager": model, **{name: torch.compile(model, backend=found) for name, found in backends.items()}}
+    calls: dict[str, Callable[[Tensor], Tensor]] = {
+        "eager": model,
+        **{name: torch.compile(model, backend=compiler) for name, compiler in backends.items()},
+    }
     first = dict[str, float]()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(XDG_CACHE_HOME=folder, TORCHINDUCTOR_CACHE_DIR=folder)

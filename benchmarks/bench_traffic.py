@@ -55,7 +55,7 @@ DRAINED = 4  # times the last level is read through before the run
 MB = 1e6
 
 
-class Block(NamedTuple):
+class InvertedResidual(NamedTuple):
     """An inverted residual of MobileNet-V2 or EfficientNet: expand, depthwise, project."""
 
     size: int  # height and width of the input
@@ -80,10 +80,10 @@ class Block(NamedTuple):
 
 
 BLOCKS = (
-    Block(112, 16, 96, 24, 3, 2),
-    Block(56, 24, 144, 24, 3, 1),
-    Block(28, 40, 240, 40, 5, 1),
-    Block(14, 112, 672, 112, 5, 1),
+    InvertedResidual(112, 16, 96, 24, 3, 2),
+    InvertedResidual(56, 24, 144, 24, 3, 1),
+    InvertedResidual(28, 40, 240, 40, 5, 1),
+    InvertedResidual(14, 112, 672, 112, 5, 1),
 )
 
 
@@ -94,7 +94,7 @@ class Misses(NamedTuple):
     writes: int
 
 
-class Failed(LfoptError):
+class MeasurementFailed(LfoptError):
     """Valgrind, the compiler or the program did not do its work."""
 
 
@@ -130,16 +130,16 @@ def _rows(name: str, graph: Graph, buffer_bytes: int, caches: list[int]) -> Iter
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         start = time.perf_counter()
         plans = planned(graph, PLANS, buffer_bytes, Path(folder))
-        programs = {kind: _program(compiled(found, "avx2")) for kind, found in plans.items()}
+        programs = {kind: _program(compiled(plan, "avx2")) for kind, plan in plans.items()}
         wanted = [(times, kind) for times in caches for kind in PLANS]
-        found = dict(zip(wanted, pool.map(lambda key: _missed(programs[key[1]], buffer_bytes * key[0]), wanted), strict=True))
+        missed = dict(zip(wanted, pool.map(lambda key: _missed(programs[key[1]], buffer_bytes * key[0]), wanted), strict=True))
         seconds = time.perf_counter() - start
         ends = sum(tensor.elements * np.dtype(tensor.dtype).itemsize for tensor in (graph.tensors[name] for name in (*graph.inputs, *graph.outputs)))
         for times in caches:
             row: dict[str, Any] = {"network": name, "buffer": buffer_bytes, "cache": times * buffer_bytes, "ends": ends}
             row["seconds"] = seconds / len(caches)
             for kind in PLANS:
-                misses = found[times, kind]
+                misses = missed[times, kind]
                 row[f"{kind} predicted"] = plans[kind].plan.totals.dram_bytes
                 row[f"{kind} read"], row[f"{kind} written"] = LINE * misses.reads, LINE * misses.writes
             yield row
@@ -162,20 +162,20 @@ def _missed(program: list[str], cache_bytes: int) -> Misses:
     counted: list[Misses] = []
     for runs in (0, 1):
         said = _said([*simulated, *program, str(DRAINED * cache_bytes), str(runs)])
-        found = re.search(r"LLd misses:\s+[\d,]+\s+\(\s*([\d,]+) rd\s+\+\s+([\d,]+) wr", said)
-        if found is None:
-            raise Failed(f"valgrind: no line of LLd misses in {said[-200:]!r}")
-        counted.append(Misses(*(int(text.replace(",", "")) for text in found.groups())))
+        match = re.search(r"LLd misses:\s+[\d,]+\s+\(\s*([\d,]+) rd\s+\+\s+([\d,]+) wr", said)
+        if match is None:
+            raise MeasurementFailed(f"valgrind: no line of LLd misses in {said[-200:]!r}")
+        counted.append(Misses(*(int(text.replace(",", "")) for text in match.groups())))
     before, after = counted
     return Misses(after.reads - before.reads, after.writes - before.writes)
 
 
 def _said(command: list[str]) -> str:
-    """What a command writes to stderr. Raises Failed if it does not end well."""
+    """What a command writes to stderr. Raises MeasurementFailed if it does not end well."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason is given"])[-1]
-        raise Failed(f"{Path(command[0]).name} ended with {done.returncode}: {last}")
+        raise MeasurementFailed(f"{Path(command[0]).name} ended with {done.returncode}: {last}")
     return done.stderr
 
 

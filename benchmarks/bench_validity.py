@@ -36,7 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, forecasts, left_out, train_unseen
+from benchmarks.families import DISTANCES, JUDGES, FamilyFigures, ValiditySamples, band, forecasts, left_out, train_unseen
 from benchmarks.results import Sheet, add_option, table_of
 from explainers.checker import Checker, LabelScheme
 from explainers.dataset import Dataset
@@ -107,10 +107,10 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
     with progress_line() as report:
         if options.families:
             train_unseen(options.data, data, options.families, options.jobs, lambda what: report(what, 0.0))
-        samples = Samples.of(data, forecasts(options.data, data))
+        samples = ValiditySamples.of(data, forecasts(options.data, data))
         names = np.unique(samples.family).tolist()
-        found = left_out(samples, [*JUDGES], lambda family: report(f"{scheme}: without {family}", names.index(family) / len(names)))
-    figures = {judge: Figures.of(samples, probability) for judge, probability in found.items()}
+        probabilities = left_out(samples, [*JUDGES], lambda family: report(f"{scheme}: without {family}", names.index(family) / len(names)))
+    figures = {judge: FamilyFigures.of(samples, probability) for judge, probability in probabilities.items()}
     bands = [band(least, most) for least, most in pairwise((0.0, *DISTANCES))]
     rows = [
         {
@@ -121,7 +121,7 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
         for judge, of in figures.items()
     ]  # fmt: skip
     distances = [
-        {"judge": judge, **{key: found for name in bands for key, found in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
+        {"judge": judge, **{key: value for name in bands for key, value in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
         for judge, of in figures.items()
     ]
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
@@ -129,7 +129,7 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
     sheet.show(table_of(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
     for judge, of in figures.items():
         if judge not in ("schedule", "sums"):
-            more = [Figures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
+            more = [FamilyFigures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
             said = " and ".join(f"{mean:+.4f} ± {half:.4f} {where}" for (mean, half), where in zip(more, ("in all", bands[0]), strict=True))
             sheet.show(f"{scheme}: {judge} over schedule: {said} (95 % intervals over families)")
     for key, what in (("accuracy", "all samples"), (bands[0], f"samples {bands[0]} doublings")):
@@ -173,14 +173,14 @@ def _met(costs: GroupCosts, plans: int) -> list[int]:
 
 def _searches(flow: Dataflow, scheme: LabelScheme, budget: int, seeds: int) -> list[Row]:
     best = solve(_costs(flow, scheme), SearchOptions(time_limit=60)).lower_bound_bytes
-    found: list[Row] = []
+    table_rows: list[Row] = []
     for guided in (False, True):
         for screened in (False, True):
             rows = [_search(flow, scheme, budget, seed, guided=guided, screened=screened) for seed in range(seeds)]
             gap = fmean(row["dram_bytes"] for row in rows) / best - 1
             means = {key: fmean(row[key] for row in rows) for key in ("seconds", "checks", "unchecked")}
-            found.append({"guidance": "analytic" if guided else "none", "screened": "yes" if screened else "no", "gap %": 100 * gap, **means})
-    return found
+            table_rows.append({"guidance": "analytic" if guided else "none", "screened": "yes" if screened else "no", "gap %": 100 * gap, **means})
+    return table_rows
 
 
 def _search(flow: Dataflow, scheme: LabelScheme, budget: int, seed: int, *, guided: bool, screened: bool) -> Row:

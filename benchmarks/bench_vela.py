@@ -72,7 +72,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Report:
+class VelaReport:
     """What Vela says of a network: bytes are those of memories off the chip."""
 
     setting: Setting
@@ -102,7 +102,7 @@ def main() -> None:
     sheet = Sheet("vela", options.results)
     screen.out.quiet = screen.err.quiet = True  # what quantize says
     ours = counted((ROOT / "docs" / "results" / "rtl.md").read_text(encoding="utf-8"))
-    whole: dict[str, list[Report]] = {}
+    whole: dict[str, list[VelaReport]] = {}
     for name in options.networks or NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             quantized, path = Path(folder) / f"{name}.onnx", Path(folder) / f"{name}.tflite"
@@ -112,9 +112,9 @@ def main() -> None:
             agreement = _agreement(graph, Path(folder))
             with ThreadPoolExecutor(options.jobs) as pool:
                 reports = list(pool.map(lambda setting, path=path, graph=graph: compiled(path, setting, graph), settings(options.accelerators)))
-        whole[name] = [found for found in reports if found.setting.mode == SHARED]
+        whole[name] = [one for one in reports if one.setting.mode == SHARED]
         for kib in (BUFFER_KIB, BUFFER_KIB + BESIDE_KIB):
-            if members := [found for found in reports if found.setting.mode == DEDICATED and found.setting.sram_kib == kib]:
+            if members := [one for one in reports if one.setting.mode == DEDICATED and one.setting.sram_kib == kib]:
                 sheet.keep(_table(f"{name}, {kib} KiB of SRAM", name, graph, members, ours))
                 sheet.keep(_sentence(name, graph, members, ours))
         if agreement:
@@ -147,28 +147,28 @@ def _systems(family: str) -> dict[str, str]:
     """Systems of a family, and the memory at their second port."""
     places = find_spec("ethosu")
     assert places is not None and places.submodule_search_locations
-    found = configparser.ConfigParser()
-    found.read(Path(next(iter(places.submodule_search_locations))) / "config_files" / CONFIG)
-    names = [name.removeprefix("System_Config.") for name in found.sections() if name.startswith(f"System_Config.Ethos_{family.upper()}_")]
-    return {name: found[f"System_Config.{name}"]["axi1_port"] for name in names}
+    parser = configparser.ConfigParser()
+    parser.read(Path(next(iter(places.submodule_search_locations))) / "config_files" / CONFIG)
+    names = [name.removeprefix("System_Config.") for name in parser.sections() if name.startswith(f"System_Config.Ethos_{family.upper()}_")]
+    return {name: parser[f"System_Config.{name}"]["axi1_port"] for name in names}
 
 
-def compiled(path: Path, setting: Setting, graph: Graph) -> Report:
+def compiled(path: Path, setting: Setting, graph: Graph) -> VelaReport:
     """What Vela reports of a network that it compiles."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "ethosu.vela", *setting.arguments, "--enable-debug-db", "--output-dir", folder, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        found = re.search(r"^CPU operators = (\d+)", done.stdout, re.MULTILINE)
-        if done.returncode or found is None or int(found[1]):
+        on_cpu = re.search(r"^CPU operators = (\d+)", done.stdout, re.MULTILINE)
+        if done.returncode or on_cpu is None or int(on_cpu[1]):
             raise SystemExit(f"{setting}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         summary = next(Path(folder).glob("*_summary_*.csv")).read_text()
         database = next(Path(folder).glob("*_debug.xml")).read_text()
-    made = report(setting, summary, database, graph.shape(graph.inputs[0]))
-    print(f"{graph.name:<14}{' '.join(setting.arguments[1::2]):<100}{made.dram_bytes:>12,}", flush=True)
-    return made
+    vela_report = report(setting, summary, database, graph.shape(graph.inputs[0]))
+    print(f"{graph.name:<14}{' '.join(setting.arguments[1::2]):<100}{vela_report.dram_bytes:>12,}", flush=True)
+    return vela_report
 
 
-def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]) -> Report:
+def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]) -> VelaReport:
     """Vela's summary (CSV) and debug database (XML with CSV in it), read; `image`: shape of the input, NCHW."""
     row = next(csv.DictReader(io.StringIO(summary)))
 
@@ -177,7 +177,7 @@ def report(setting: Setting, summary: str, database: str, image: tuple[int, ...]
 
     reads = [_image_read(operation, image) for operation in _operations(database)]
     read = sum(moved for moved, _ in reads)
-    return Report(
+    return VelaReport(
         setting,
         dram_bytes=total("total"),
         map_bytes=total("feature_map_read", "feature_map_write"),
@@ -226,7 +226,7 @@ def _whole(text: str) -> int:
 # -- the page --------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _table(title: str, name: str, graph: Graph, reports: list[Report], ours: Counted) -> Table:
+def _table(title: str, name: str, graph: Graph, reports: list[VelaReport], ours: Counted) -> Table:
     """The least of the systems for each accelerator and optimisation, under what we count."""
     table = Table(title=title)
     for head in ("accelerator", "optimise", "system of the least"):
@@ -237,9 +237,9 @@ def _table(title: str, name: str, graph: Graph, reports: list[Report], ours: Cou
     for plan in PLANS:
         moved, cycles = ours[name, plan]
         table.add_row("ours, counted in RTL", plan, "", f"{moved:,}", f"{moved / auto:.2f}", *[""] * 6, f"{cycles:,}")
-    for accelerator in dict.fromkeys(found.setting.accelerator for found in reports):
+    for accelerator in dict.fromkeys(one.setting.accelerator for one in reports):
         for optimise in OPTIMISE:
-            members = [found for found in reports if (found.setting.accelerator, found.setting.optimise) == (accelerator, optimise)]
+            members = [one for one in reports if (one.setting.accelerator, one.setting.optimise) == (accelerator, optimise)]
             least, most = min(members, key=_bytes), max(members, key=_bytes)
             once = _image_once(least, graph)
             left = [accelerator, optimise, least.setting.system, f"{least.dram_bytes:,}", f"{least.dram_bytes / auto:.2f}", f"{most.dram_bytes:,}"]
@@ -248,12 +248,12 @@ def _table(title: str, name: str, graph: Graph, reports: list[Report], ours: Cou
     return table
 
 
-def _sentence(name: str, graph: Graph, reports: list[Report], ours: Counted) -> str:
+def _sentence(name: str, graph: Graph, reports: list[VelaReport], ours: Counted) -> str:
     """The least of all; the same with the image counted once; how often it is read."""
     image, (auto, _), (scheme_all, _) = _image_bytes(graph), ours[name, "auto"], ours[name, "all"]
-    least, once = min(reports, key=_bytes), min(reports, key=lambda found: _image_once(found, graph))
-    reads, ratios = [found.image_bytes / image for found in reports], [found.weight_ratio for found in reports]
-    most = max(reports, key=lambda found: found.image_bytes)
+    least, once = min(reports, key=_bytes), min(reports, key=lambda one: _image_once(one, graph))
+    reads, ratios = [one.image_bytes / image for one in reports], [one.weight_ratio for one in reports]
+    most = max(reports, key=lambda one: one.image_bytes)
 
     def times(moved: int) -> str:
         return f"{moved:,} bytes, {moved / auto:.2f} times auto, {moved / scheme_all:.2f} times all"
@@ -267,16 +267,16 @@ def _sentence(name: str, graph: Graph, reports: list[Report], ours: Counted) -> 
     )
 
 
-def _shared(whole: dict[str, list[Report]]) -> Table:
+def _shared(whole: dict[str, list[VelaReport]]) -> Table:
     """What SRAM is needed where it holds maps as a whole, and what comes from flash or DRAM; the least of the systems."""
     table = Table("accelerator", title="Maps, image and result in SRAM as a whole (Shared_Sram, Size), weights in flash or DRAM")
     for name in whole:
         for head in (f"{name}: SRAM, KiB", "flash or DRAM bytes", "cycles"):
             table.add_column(head, justify="right")
-    for accelerator in dict.fromkeys(found.setting.accelerator for reports in whole.values() for found in reports):
+    for accelerator in dict.fromkeys(one.setting.accelerator for reports in whole.values() for one in reports):
         cells: list[str] = []
         for reports in whole.values():
-            least = min((found for found in reports if found.setting.accelerator == accelerator), key=_bytes)
+            least = min((one for one in reports if one.setting.accelerator == accelerator), key=_bytes)
             cells += [f"{least.sram_bytes / 1024:.1f}", f"{least.dram_bytes:,}", f"{least.latency_cycles:,}"]
         table.add_row(accelerator, *cells)
     return table
@@ -285,27 +285,27 @@ def _shared(whole: dict[str, list[Report]]) -> Table:
 def _memories() -> str:
     """What lies in an accelerator beside the SRAM, by Vela's own tables (which have U55 and U65)."""
     features = import_module("ethosu.vela.architecture_features")
-    found = features.ArchitectureFeatures.accelerator_configs
-    rows = {kind.name.replace("_", "-").lower(): (config.shram_banks, config.cores) for kind, config in found.items()}
+    configurations = features.ArchitectureFeatures.accelerator_configs
+    rows = {kind.name.replace("_", "-").lower(): (config.shram_banks, config.cores) for kind, config in configurations.items()}
     known = [(name, *rows[name]) for name in ACCELERATORS if name in rows]
     listed = ", ".join(f"{name} {banks}" + (f" ({cores} cores)" if cores > 1 else "") for name, banks, cores in known)
     return f"Banks of 1 KiB of internal memory (SHRAM) in Vela's architecture_features.py: {listed}."
 
 
-def _bytes(found: Report) -> int:
-    return found.dram_bytes
+def _bytes(vela_report: VelaReport) -> int:
+    return vela_report.dram_bytes
 
 
 def _image_bytes(graph: Graph) -> int:
     return graph.tensors[graph.inputs[0]].elements
 
 
-def _image_once(found: Report, graph: Graph) -> int:
-    return found.dram_bytes - max(found.image_bytes - _image_bytes(graph), 0)
+def _image_once(vela_report: VelaReport, graph: Graph) -> int:
+    return vela_report.dram_bytes - max(vela_report.image_bytes - _image_bytes(graph), 0)
 
 
-def _label(found: Report) -> str:
-    return f"{found.setting.accelerator}, {found.setting.optimise}, {found.setting.system}"
+def _label(vela_report: VelaReport) -> str:
+    return f"{vela_report.setting.accelerator}, {vela_report.setting.optimise}, {vela_report.setting.system}"
 
 
 # -- is it the same network? -----------------------------------------------------------------------------------------------------------------------
@@ -330,8 +330,8 @@ def _agreement(graph: Graph, folder: Path) -> str:
         for place, name in zip(interpreter.get_input_details(), read, strict=True):
             interpreter.set_tensor(place["index"], _as_nhwc(maps[name]))
         interpreter.invoke()
-        made = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
-        worst = max(worst, int(np.abs(made.astype(int) - _as_nhwc(maps[operator.outputs[0]])).max()))
+        output = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        worst = max(worst, int(np.abs(output.astype(int) - _as_nhwc(maps[operator.outputs[0]])).max()))
     return f"Every operator of the TFLite file alone, in LiteRT {version('ai-edge-litert')}: at most {worst} of 255 from the reference."
 
 

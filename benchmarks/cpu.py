@@ -52,7 +52,7 @@ PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})  # 
 
 
 @dataclass(frozen=True)
-class Subject:
+class BenchmarkNetwork:
     """A network to measure, not read yet."""
 
     name: str
@@ -63,10 +63,10 @@ class Subject:
         """The network, simplified. Raises MissingValues where weights are absent."""
         if self.file is None:
             return simplify(from_model(zoo.build(self.name), self.shapes, name=self.name))
-        found = load(self.file, self.shapes)
-        if not found.has_values:
+        loaded = load(self.file, self.shapes)
+        if not loaded.has_values:
             raise MissingValues(f"{self.file}: weights are absent; accepted: a model with weights")
-        return simplify(found)
+        return simplify(loaded)
 
 
 def add_options(parser: argparse.ArgumentParser, networks: Sequence[str] = NETWORKS) -> None:
@@ -81,11 +81,11 @@ def add_options(parser: argparse.ArgumentParser, networks: Sequence[str] = NETWO
     add_option(parser)
 
 
-def subjects(options: argparse.Namespace) -> list[Subject]:
+def subjects(options: argparse.Namespace) -> list[BenchmarkNetwork]:
     """What the options name."""
     shapes = parse_shapes(tuple(options.shapes))
     files = [*options.model, *(sorted(options.models.glob("*.onnx")) if options.models else [])]
-    return [*(Subject(name, None, {}) for name in options.networks), *(Subject(file.stem, file, shapes) for file in files)]
+    return [*(BenchmarkNetwork(name, None, {}) for name in options.networks), *(BenchmarkNetwork(file.stem, file, shapes) for file in files)]
 
 
 def graphs(options: argparse.Namespace) -> Iterator[Graph]:
@@ -123,32 +123,32 @@ def geometric_mean(ratios: Sequence[float]) -> float:
 def feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Inputs by name: floats are normal, token ids random below the vocabulary, other whole numbers (masks) one."""
     tables = _tables(graph)
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
         if np.dtype(tensor.dtype).kind == "f":
-            found[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype)
+            arrays[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype)
         elif name in tables:
-            found[name] = rng.integers(0, tables[name], tensor.shape).astype(tensor.dtype)
+            arrays[name] = rng.integers(0, tables[name], tensor.shape).astype(tensor.dtype)
         else:
-            found[name] = np.ones(tensor.shape, tensor.dtype)
-    return found
+            arrays[name] = np.ones(tensor.shape, tensor.dtype)
+    return arrays
 
 
 def _tables(graph: Graph) -> dict[str, int]:
     """Inputs that are looked up in a table of embeddings, and how many rows it has."""
     origin = {name: name for name in graph.inputs}
-    found: dict[str, int] = {}
+    rows_of: dict[str, int] = {}
     for operator in graph.operators:
         if operator.kind in PASSING and operator.inputs[0] in origin:
             origin[operator.outputs[0]] = origin[operator.inputs[0]]
         elif operator.kind == "Gather" and operator.inputs[0] in graph.constants and operator.inputs[1] in origin:
             name, rows = origin[operator.inputs[1]], graph.shape(operator.inputs[0])[0]
-            found[name] = min(rows, found.get(name, rows))
-    return found
+            rows_of[name] = min(rows, rows_of.get(name, rows))
+    return rows_of
 
 
-class Planned(NamedTuple):
+class PlannedFolder(NamedTuple):
     """A plan of one image, and the folder that holds it with its model."""
 
     plan: Plan
@@ -173,7 +173,7 @@ class Code(NamedTuple):
         return self.built.library.parent / "weights.bin"
 
 
-def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path, element: ElementName = "float32") -> dict[str, Planned]:
+def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path, element: ElementName = "float32") -> dict[str, PlannedFolder]:
     """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers fuse, `tvm`, `dnnfusion` (doubtful pairs
     as measured on this machine) and `dp`.
     """
@@ -187,20 +187,20 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path,
         "epilogue": lambda: epilogue_groups(costs),
         "alone": lambda: tuple(1 << i for i in range(len(costs.dataflow))),
     }
-    found: dict[str, Planned] = {}
+    plans: dict[str, PlannedFolder] = {}
     for kind in kinds:
         if kind not in groups:
             raise InvalidConfig(f"plan: found {kind!r}; accepted: {', '.join(groups)}")
         result = Result(kind, groups[kind](), 0, 0, 0, 0, 0.0)
         plan = write_files(make_draft(each, costs, result, 0).finished(), each, folder / kind)
-        found[kind] = Planned(plan, folder / kind, each, images)
-    return found
+        plans[kind] = PlannedFolder(plan, folder / kind, each, images)
+    return plans
 
 
-def compiled(found: Planned, target: str = "native", threads: int = 1, element: ElementName = "float32") -> Code:
+def compiled(planned_folder: PlannedFolder, target: str = "native", threads: int = 1, element: ElementName = "float32") -> Code:
     """The plan as C, written and built in a folder of its own. Raises Unsupported where C cannot be printed."""
-    folder = found.folder / f"{target}-{threads}"
-    source = emit_c(found.plan, found.graph, target, threads=threads, element=element, images=found.images)
+    folder = planned_folder.folder / f"{target}-{threads}"
+    source = emit_c(planned_folder.plan, planned_folder.graph, target, threads=threads, element=element, images=planned_folder.images)
     write_source(source, folder)
     return Code(source, build(source, folder, find_compiler()))
 
@@ -214,22 +214,22 @@ def ours(code: Code, values: dict[str, np.ndarray]) -> Run:
 def timed(engines: dict[str, Run], runs: int, first: str) -> dict[str, dict[str, Any]]:
     """Engine -> median and least ms of interleaved runs, turns it had, and the largest difference from one of them over its largest output."""
     expected = engines[first]()
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for name, run in engines.items():
         outputs = run()
         start = time.perf_counter()
         run()
         turns = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
-        found[name] = {"turns": turns, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
+        rows[name] = {"turns": turns, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
     for turn in range(runs):
         for name, run in engines.items():
-            if turn < found[name]["turns"]:
+            if turn < rows[name]["turns"]:
                 time.sleep(PAUSE)
                 run()
                 start = time.perf_counter()
                 run()
-                found[name]["ms"].append(1e3 * (time.perf_counter() - start))
-    return {name: {**row, "ms": median(row["ms"]), "least ms": min(row["ms"])} for name, row in found.items()}
+                rows[name]["ms"].append(1e3 * (time.perf_counter() - start))
+    return {name: {**row, "ms": median(row["ms"]), "least ms": min(row["ms"])} for name, row in rows.items()}
 
 
 def _error(output: np.ndarray, expected: np.ndarray) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.cpu import Planned, compiled, say
+from benchmarks.cpu import PlannedFolder, compiled, say
 from benchmarks.peers import PEERS, WORKER, installed, interpreter
 from codegen.elements import ElementName
 from lfopt.app.agreement import exactly
@@ -36,7 +36,7 @@ class Refused(LfoptError):
 
 
 @dataclass(frozen=True)
-class Figures:
+class EngineTimes:
     """Times of one engine in milliseconds, and its error."""
 
     median: float
@@ -48,7 +48,7 @@ class Figures:
     huge_bytes: int  # of these, in huge pages
 
 
-class Engine:
+class EngineProcess:
     """A worker that has loaded a network. Stopped, but while it answers."""
 
     def __init__(self, library: str, python: Path, scratch: Path) -> None:
@@ -85,14 +85,14 @@ class Engine:
         """Of one inference."""
         file = self.scratch / "outputs.npz"
         self.ask(do="outputs", file=str(file))
-        with np.load(file) as found:
-            return [found[str(k)] for k in range(len(found.files))]
+        with np.load(file) as archive:
+            return [archive[str(k)] for k in range(len(archive.files))]
 
     def memory(self) -> tuple[int, int]:
         """Bytes that are resident, and of these in huge pages."""
         lines = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()[1:]
-        found = {key: 1024 * int(kib) for key, kib, *_ in map(str.split, lines)}
-        return found["Rss:"], found["AnonHugePages:"] + found["FilePmdMapped:"]
+        sizes = {key: 1024 * int(kib) for key, kib, *_ in map(str.split, lines)}
+        return sizes["Rss:"], sizes["AnonHugePages:"] + sizes["FilePmdMapped:"]
 
     def close(self) -> None:
         """End the process."""
@@ -110,15 +110,21 @@ class Engine:
 
 def absent(names: Sequence[str]) -> list[str]:
     """Libraries that are not installed, each with a line that says so."""
-    found = [name for name in names if not installed(name)]
-    for name in found:
+    lacking = [name for name in names if not installed(name)]
+    for name in lacking:
         say(f"{name}: skipped: {PEERS[name].version} is not installed; accepted: python benchmarks/peers.py")
-    return found
+    return lacking
 
 
 def measured(
-    graph: Graph, values: Arrays, plans: Mapping[str, Planned], peers: Sequence[str], threads: int, rounds: int, element: ElementName = "float32"
-) -> dict[str, Figures]:  # fmt: skip
+    graph: Graph,
+    values: Arrays,
+    plans: Mapping[str, PlannedFolder],
+    peers: Sequence[str],
+    threads: int,
+    rounds: int,
+    element: ElementName = "float32",
+) -> dict[str, EngineTimes]:
     """Engine -> its figures; a line about each that does not take the network. Rounds are interleaved: every engine has a turn in each."""
     exact = [value for value in exactly(graph, values).values() if value.dtype.kind == "f"]
     walls: dict[str, list[float]] = {}
@@ -127,7 +133,7 @@ def measured(
     with tempfile.TemporaryDirectory() as folder, ExitStack() as open_engines:
         whole = Path(folder) / "whole.onnx"
         save(graph, whole)
-        engines: dict[str, Engine] = {}
+        engines: dict[str, EngineProcess] = {}
         for name in (*plans, *peers):
             scratch = Path(folder) / name
             scratch.mkdir()
@@ -144,7 +150,7 @@ def measured(
                 walls[name] += answer["wall"]
                 busy[name] += answer["cpu"]
         return {
-            name: Figures(
+            name: EngineTimes(
                 1e3 * median(walls[name]), 1e3 * min(walls[name]), 1e3 * median(busy[name]), len(walls[name]), errors[name], *engine.memory()
             )
             for name, engine in engines.items()
@@ -153,8 +159,8 @@ def measured(
 
 @contextmanager
 def _loaded(
-    name: str, graph: Graph, whole: Path, values: Arrays, plans: Mapping[str, Planned], threads: int, element: ElementName, scratch: Path
-) -> Iterator[Engine]:  # fmt: skip
+    name: str, graph: Graph, whole: Path, values: Arrays, plans: Mapping[str, PlannedFolder], threads: int, element: ElementName, scratch: Path
+) -> Iterator[EngineProcess]:  # fmt: skip
     """An engine by the name of a plan or of a peer; `whole`: the network of all images, as peers take it.
 
     Raises Refused; Unsupported for a plan that cannot be printed.
@@ -164,10 +170,10 @@ def _loaded(
     if name in plans:
         code = compiled(plans[name], threads=threads, element=element)
         request |= {"model": str(code.built.library), "name": code.source.name}
-        engine = Engine("lfopt", Path(sys.executable), scratch)
+        engine = EngineProcess("lfopt", Path(sys.executable), scratch)
     else:
         request["model"] = str(_copied(whole, scratch))
-        engine = Engine(name, interpreter(name), scratch)
+        engine = EngineProcess(name, interpreter(name), scratch)
     np.savez(given, **values)  # pyright: ignore[reportArgumentType]  (the stub has an option among the names)
     try:
         engine.ask(**request)
@@ -181,15 +187,15 @@ def _copied(model: Path, folder: Path) -> Path:
 
     ONNX Runtime reads them as they stand, as we do; others do not.
     """
-    found = onnx.load(model)
-    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in onnx.shape_inference.infer_shapes(found).graph.value_info}
-    for node in found.graph.node:
+    proto = onnx.load(model)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in onnx.shape_inference.infer_shapes(proto).graph.value_info}
+    for node in proto.graph.node:
         window = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [0])
         if node.op_type == "AveragePool" and all(size > extent for size, extent in zip(window, shapes.get(node.input[0], ())[2:], strict=False)):
             node.op_type = "GlobalAveragePool"
             del node.attribute[:]
     written = folder / "model.onnx"
-    onnx.save(found, written)
+    onnx.save(proto, written)
     return written
 
 
@@ -202,11 +208,11 @@ def error_of(outputs: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> floa
     real = [output for output in outputs if output.dtype.kind == "f"]
     if [output.size for output in real] != [one.size for one in exact]:
         raise Refused(f"found outputs of shapes {[list(o.shape) for o in real]}; accepted: {[list(one.shape) for one in exact]}")
-    found = 0.0
+    largest = 0.0
     for output, one in zip(real, exact, strict=True):
         scale = float(np.abs(one).max(initial=0.0)) or 1.0
-        found = max(found, float(np.abs(output.reshape(one.shape).astype(np.float64) - one).max(initial=0.0)) / scale)
-    return found
+        largest = max(largest, float(np.abs(output.reshape(one.shape).astype(np.float64) - one).max(initial=0.0)) / scale)
+    return largest
 
 
 def conditions() -> str:

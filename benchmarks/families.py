@@ -42,11 +42,11 @@ NEVER = 2.0**62  # bytes: what a formula says of a group that cannot run
 FOLDS = 6  # in which families are left out together where a network is trained
 DISTANCES = (0.25, 0.5, 1.0, np.inf)  # doublings between F_beta and the buffer, at the most
 Verdicts = Callable[[np.ndarray], np.ndarray]  # (samples,) bool, those asked about -> their probabilities of being invalid
-Fit = Callable[["Samples", np.ndarray], Verdicts]  # (samples; (samples,) bool, those to learn from)
+Fit = Callable[["ValiditySamples", np.ndarray], Verdicts]  # (samples; (samples,) bool, those to learn from)
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class ValiditySamples:
     """Groups at buffer sizes."""
 
     family: np.ndarray  # (samples,) str
@@ -57,7 +57,7 @@ class Samples:
     networks: Sequence[np.ndarray]  # (samples,) float64 each: probability by a network that has not learnt from the family
 
     @classmethod
-    def of(cls, data: Dataset, forecasts: Sequence[Forecast] = ()) -> Samples:
+    def of(cls, data: Dataset, forecasts: Sequence[Forecast] = ()) -> ValiditySamples:
         """Every group of a data set at every one of BETAS; what networks say of its groups, if any were trained."""
         parts: list[tuple[np.ndarray, ...]] = []
         for n, source in enumerate(data.networks):
@@ -70,27 +70,27 @@ class Samples:
                 columns = np.concatenate([_columns(batch, beta) for batch in graphs])
                 far = np.abs(np.log2(needs / beta))
                 guessed = np.array([forecast.invalid(beta)[here] for forecast in forecasts]).reshape(-1, len(masks)).T
-                parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(found / beta) for found in says), guessed))
-        family, invalid, distance, columns, sums, schedule, networks = (np.concatenate(found) for found in zip(*parts, strict=True))
+                parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(said / beta) for said in says), guessed))
+        family, invalid, distance, columns, sums, schedule, networks = (np.concatenate(part) for part in zip(*parts, strict=True))
         return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, [*networks.T])
 
     @cached_property
     def wide(self) -> np.ndarray:
         """(samples, columns): with the formulas."""
-        return np.concatenate([self.columns, *(found[:, None] for found in self.over.values())], 1).astype(np.float32)
+        return np.concatenate([self.columns, *(column[:, None] for column in self.over.values())], 1).astype(np.float32)
 
 
 def _columns(batch: Batch, buffer_bytes: int) -> np.ndarray:
     sizes = np.diff(np.append(batch.starts, len(batch.features)))
     features = resized(batch.features, buffer_bytes / batch.units[batch.group])
     sums, maxima = (of.reduceat(features, batch.starts, axis=0) for of in (np.add, np.maximum))
-    found = np.concatenate((sums, maxima, sizes[:, None]), 1).astype(np.float32)
-    assert found.shape[1] == 2 * FEATURES + 1
-    return found
+    columns = np.concatenate((sums, maxima, sizes[:, None]), 1).astype(np.float32)
+    assert columns.shape[1] == 2 * FEATURES + 1
+    return columns
 
 
 def _formula(name: str) -> Fit:
-    def fit(samples: Samples, known: np.ndarray) -> Verdicts:
+    def fit(samples: ValiditySamples, known: np.ndarray) -> Verdicts:
         over = np.clip(samples.over[name], -20, 20)
         widths = np.geomspace(0.002, 2, 60)
         width = widths[np.argmin([log_loss(sigmoid(over[known] / width), samples.invalid[known]) for width in widths])]
@@ -102,7 +102,7 @@ def _formula(name: str) -> Fit:
 
 
 def _learnt(make: Callable[[], Any], *, wide: bool = False) -> Fit:
-    def fit(samples: Samples, known: np.ndarray) -> Verdicts:
+    def fit(samples: ValiditySamples, known: np.ndarray) -> Verdicts:
         columns = samples.wide if wide else samples.columns
         with threadpool_limits(1):  # threads that wait for one another are slow where cores are shared
             model = make().fit(columns[known], samples.invalid[known])
@@ -120,15 +120,15 @@ JUDGES: dict[str, Fit] = {
 }
 
 
-def left_out(samples: Samples, judges: Sequence[str], report: Callable[[str], None]) -> dict[str, np.ndarray]:
+def left_out(samples: ValiditySamples, judges: Sequence[str], report: Callable[[str], None]) -> dict[str, np.ndarray]:
     """Probabilities by judge, (samples,) each: of every family by one that learnt from all others."""
-    found = {judge: np.zeros(len(samples.family)) for judge in judges}
+    probabilities = {judge: np.zeros(len(samples.family)) for judge in judges}
     for family in np.unique(samples.family).tolist():
         asked = samples.family == family
         report(family)
         for judge in judges:
-            found[judge][asked] = JUDGES[judge](samples, ~asked)(asked)
-    return found | {f"network {k}": probability for k, probability in enumerate(samples.networks)}
+            probabilities[judge][asked] = JUDGES[judge](samples, ~asked)(asked)
+    return probabilities | {f"network {k}": probability for k, probability in enumerate(samples.networks)}
 
 
 def folds(data: Dataset) -> list[list[str]]:
@@ -165,15 +165,15 @@ def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Cal
 
 def forecasts(folder: Path, data: Dataset) -> list[Forecast]:
     """Of every group by a network that was trained without its family: one for each seed that is complete."""
-    found: list[Forecast] = []
+    runs: list[Forecast] = []
     where = [np.isin(data.families, fold) for fold in folds(data)]
-    while all(kept(folder, data, len(found), k).exists() for k in range(len(where))):
+    while all(kept(folder, data, len(runs), k).exists() for k in range(len(where))):
         whole = np.zeros((len(Forecast._fields), len(data)))
         for k, mask in enumerate(where):
-            with np.load(kept(folder, data, len(found), k)) as archive:
+            with np.load(kept(folder, data, len(runs), k)) as archive:
                 whole[:, mask] = [archive[name] for name in Forecast._fields]
-        found.append(Forecast(*whole))
-    return found
+        runs.append(Forecast(*whole))
+    return runs
 
 
 def unseen(data: Dataset, fold: Sequence[str], settings: TrainingSettings, material: Material | None = None) -> Forecast:
@@ -184,15 +184,15 @@ def unseen(data: Dataset, fold: Sequence[str], settings: TrainingSettings, mater
 
 
 @dataclass(frozen=True)
-class Figures:
+class FamilyFigures:
     """What is said of one judge: by family, and means over families."""
 
     by_family: Mapping[str, Mapping[str, float]]  # family -> accuracy, f1, auroc, ece, valid_called_invalid, and accuracy within each of DISTANCES
 
     @classmethod
-    def of(cls, samples: Samples, probability: np.ndarray) -> Figures:
+    def of(cls, samples: ValiditySamples, probability: np.ndarray) -> FamilyFigures:
         """Of probabilities that groups are invalid."""
-        found: dict[str, dict[str, float]] = {}
+        by_family: dict[str, dict[str, float]] = {}
         for family in np.unique(samples.family).tolist():
             here = samples.family == family
             right = (probability > 0.5) == samples.invalid
@@ -202,8 +202,8 @@ class Figures:
                 near = here & (samples.distance >= least) & (samples.distance < most)
                 figures[band(least, most)] = float(right[near].mean()) if near.any() else np.nan
                 least = most
-            found[family] = figures
-        return cls(found)
+            by_family[family] = figures
+        return cls(by_family)
 
     def mean(self, key: str) -> float:
         """Over families that have it."""
@@ -215,7 +215,7 @@ class Figures:
         return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else np.nan
 
     @staticmethod
-    def difference(first: Figures, second: Figures, key: str) -> tuple[float, float]:
+    def difference(first: FamilyFigures, second: FamilyFigures, key: str) -> tuple[float, float]:
         """(mean over families, half of its 95 % interval) of the first less the second."""
         both = [(first.by_family[family][key], figures[key]) for family, figures in second.by_family.items()]
         apart = [one - other for one, other in both if not np.isnan(one)]

@@ -33,7 +33,7 @@ PROOF_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrialSettings:
     """What to run."""
 
     guidance: tuple[GuidanceName, ...]
@@ -62,7 +62,7 @@ class Trials:
         """Costs that know nothing yet."""
         return _costs(self.flow, self.kib, self.elements)
 
-    def run(self, search: str, budget: int, settings: Settings) -> Iterator[tuple[GuidanceName, Result, Partitions]]:
+    def run(self, search: str, budget: int, settings: TrialSettings) -> Iterator[tuple[GuidanceName, Result, Partitions]]:
         """(guidance, what was found, the groups that were met) of every guidance that can be had and every seed; each run starts knowing nothing."""
         for guidance in settings.guidance:
             for seed in range(settings.seeds):
@@ -102,14 +102,14 @@ def unfit(costs: GroupCosts) -> int:
 
 def met(costs: GroupCosts, name: str, seed: int, most: int) -> list[int]:
     """Groups that do not fit, up to so many of those that a search of MET meets, without the operators that do not fit by themselves."""
-    alone, beta, found = unfit(costs), costs.hardware.buffer_bytes, set[int]()
+    alone, beta, groups_met = unfit(costs), costs.hardware.buffer_bytes, set[int]()
 
     def note(group: int) -> None:
         parts = without(costs.dataflow, group, alone)
-        found.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
+        groups_met.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
 
     SEARCHES[name](costs, SearchOptions(budget=MET[name], seed=seed, split=note))
-    groups = sorted(found)
+    groups = sorted(groups_met)
     return [groups[k] for k in np.random.default_rng(seed).permutation(len(groups))[:most]]
 
 

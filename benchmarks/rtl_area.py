@@ -69,8 +69,8 @@ def main() -> None:
     add_option(parser)
     arguments = parser.parse_args()
     if arguments.one:
-        found = measured(arguments.one, arguments.top, arguments.lanes, arguments.buffer_bytes)
-        print(json.dumps({name: asdict(module) for name, module in found.items()}))
+        modules = measured(arguments.one, arguments.top, arguments.lanes, arguments.buffer_bytes)
+        print(json.dumps({name: asdict(module) for name, module in modules.items()}))
         return
     sheet = Sheet("rtl-area", arguments.results)
     start = time.monotonic()
@@ -116,7 +116,7 @@ def measured(family: str, top: str, lanes: int, buffer_bytes: int) -> dict[str, 
     delays = library(cells_sim) if family == "xcup" else {}
     core = Netlist(netlist, delays) if delays else None
     ends = core.ends_by_cell() if core else {}
-    found: dict[str, Module] = {}
+    by_kind: dict[str, Module] = {}
     for path, kind in modules.items():
         held = {name: cell for name, cell in cells.items() if within(homes[name], path)}
         some = Counter[str]()
@@ -127,16 +127,16 @@ def measured(family: str, top: str, lanes: int, buffer_bytes: int) -> dict[str, 
         longest, name = max(((ps, name) for name, ps in ends.items() if name in held), default=(0, ""))
         route = core.route(name) if core and name else None
         new = Module(1, dict(some), inside, longest, route.start if route else "", route.end if route else "")
-        if kind in found:
-            old = found[kind]
+        if kind in by_kind:
+            old = by_kind[kind]
             new = Module(
                 old.instances + 1,
                 max(old.cells, new.cells, key=lambda some: some.get("LUT", 0)),
                 max(old.inside, new.inside),
                 *max((old.within_core, old.start, old.end), (new.within_core, new.start, new.end)),
             )
-        found[kind] = new
-    return found
+        by_kind[kind] = new
+    return by_kind
 
 
 def mapped(family: str, top: str, lanes: int, buffer_bytes: int, folder: Path) -> tuple[dict, dict[str, str], str]:

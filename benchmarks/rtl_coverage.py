@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks.results import Sheet, add_option
 from codegen.accel import encode
 from codegen.source import Unsupported
-from hw_rtl.build import Model, Parameters, compiled, design
+from hw_rtl.build import HardwareParameters, SimulationModel, compiled, design
 from hw_rtl.run import Dram, run
 from lfopt.app.cache import keeper
 from lfopt.app.streams import run as run_stream
@@ -48,9 +48,9 @@ def main() -> None:
     sheet.write()
 
 
-def instrumented(folder: Path, *, toggle: bool) -> Model:
+def instrumented(folder: Path, *, toggle: bool) -> SimulationModel:
     """The simulation with counters of coverage, which it writes into the folder."""
-    parameters = Parameters(dram_beats=1 << 18, optimization="-O1")
+    parameters = HardwareParameters(dram_beats=1 << 18, optimization="-O1")
     source = design(parameters).harness.read_text()
     assert FINISH in source
     harness = folder / "main.cpp"
@@ -58,18 +58,18 @@ def instrumented(folder: Path, *, toggle: bool) -> Model:
         '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
     plain = design(parameters)
     options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
-    return Model(compiled(keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
+    return SimulationModel(compiled(keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
 
 
-def gathered(model: Model, plans: int) -> Counter[str]:
+def gathered(model: SimulationModel, plans: int) -> Counter[str]:
     """Sums over all runs of how often each point of coverage was reached."""
     data = model.program.parents[1] / DATA
-    found = Counter[str]()
+    hits = Counter[str]()
 
     def add() -> None:
         for line in data.read_text(errors="replace").splitlines():
             if match := POINT.match(line):
-                found[match[1]] += int(match[2])
+                hits[match[1]] += int(match[2])
 
     image = np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
     drams = (Dram(), Dram(latency_cycles=1), Dram(latency_cycles=90, stall=120))
@@ -81,7 +81,7 @@ def gathered(model: Model, plans: int) -> Counter[str]:
     for k, (stream, inputs) in enumerate(streams(plans)):
         run_stream(model, stream, inputs, dram=drams[k % 3])
         add()
-    return found
+    return hits
 
 
 def streams(number: int) -> Iterator[tuple]:
@@ -99,10 +99,10 @@ def streams(number: int) -> Iterator[tuple]:
         number -= 1
 
 
-def report(sheet: Sheet, found: Counter[str], *, misses: bool) -> None:
+def report(sheet: Sheet, hits: Counter[str], *, misses: bool) -> None:
     """Points reached, per module."""
     points: dict[tuple[str, str], dict[tuple[str, int, str], int]] = defaultdict(lambda: defaultdict(int))
-    for key, count in found.items():
+    for key, count in hits.items():
         parts = dict(part.split("\x02", 1) for part in key.split("\x01") if "\x02" in part)
         kind = "toggle" if "toggle" in parts["page"] else "line"
         point = (parts["f"], int(parts["l"]), parts.get("o", "") + parts.get("n", ""))

@@ -58,7 +58,7 @@ QUIET = ("-o", "addopts=-q --strict-markers --import-mode=importlib", "-x", "-m"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MutantVerdict:
     """What became of a mutant."""
 
     check: str = ""  # that found it; "": none
@@ -66,19 +66,19 @@ class Verdict:
     seconds: float = 0.0
 
 
-class Verdicts:
+class MutantVerdicts:
     """What became of mutants, in a file that outlives a run."""
 
     def __init__(self, file: Path, *, keep: bool) -> None:
         self.file, self.lock = file, Lock()
         self.of: dict[str, list] = json.loads(file.read_text()) if keep and file.exists() else {}
 
-    def found(self, mutant: Mutant) -> Verdict | None:
+    def verdict_of(self, mutant: Mutant) -> MutantVerdict | None:
         """How it was found, if it was."""
-        known = Verdict(*self.of.get(_key(mutant), ()))
+        known = MutantVerdict(*self.of.get(_key(mutant), ()))
         return known if known.check else None
 
-    def add(self, mutant: Mutant, verdict: Verdict) -> Verdict:
+    def add(self, mutant: Mutant, verdict: MutantVerdict) -> MutantVerdict:
         with self.lock:
             self.of[_key(mutant)] = [verdict.check, verdict.test, verdict.seconds]
             self.file.write_text(json.dumps(self.of, indent=1))
@@ -107,11 +107,11 @@ def main() -> None:
         folder = options.folder or Path(scratch)
         copied(folder, sources)
         limits = {check: 30 + 4 * unharmed(folder, check) for check in options.checks}
-        known = Verdicts(folder / "verdicts.json", keep=options.resume)
+        known = MutantVerdicts(folder / "verdicts.json", keep=options.resume)
 
-        def verdict(number: int) -> Verdict:
+        def verdict(number: int) -> MutantVerdict:
             mutant = everything[number - 1]
-            return known.found(mutant) or known.add(mutant, judged(folder, number, mutant, limits))
+            return known.verdict_of(mutant) or known.add(mutant, judged(folder, number, mutant, limits))
 
         with ThreadPoolExecutor(options.jobs) as pool:
             verdicts = dict(zip(chosen, pool.map(verdict, chosen), strict=True))
@@ -127,7 +127,7 @@ def mutated(everything: Sequence[Mutant]) -> dict[str, str]:
     places: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for number, mutant in enumerate(everything, 1):
         places[mutant.file][mutant.old].append(number)
-    found, stale = {}, []
+    files, stale = {}, []
     for file, olds in places.items():
         text = (ROOT / RTL / f"{file}.sv").read_text()
         starts = {}
@@ -142,12 +142,12 @@ def mutated(everything: Sequence[Mutant]) -> dict[str, str]:
                 stale.append(f"{file}.sv: mutant {olds[old][0]} overlaps the next one: {old}")
             text = text[:at] + alternatives(old, [(number, everything[number - 1].new) for number in olds[old]]) + text[at + len(old) :]
             last = at
-        found[file] = LINT + text
-    host = found.get(HOST) or LINT + (ROOT / RTL / f"{HOST}.sv").read_text()
-    found[HOST] = LINT + CHOSEN + host
+        files[file] = LINT + text
+    host = files.get(HOST) or LINT + (ROOT / RTL / f"{HOST}.sv").read_text()
+    files[HOST] = LINT + CHOSEN + host
     if stale:
         raise SystemExit("\n".join(("these mutants do not fit any more; accepted: what occurs once (benchmarks/rtl_mutants.py)", *stale)))
-    return found
+    return files
 
 
 def alternatives(old: str, news: Sequence[tuple[int, str]]) -> str:
@@ -226,22 +226,22 @@ def unharmed(folder: Path, check: str) -> float:
     return seconds
 
 
-def judged(folder: Path, number: int, mutant: Mutant, limits: dict[str, float]) -> Verdict:
+def judged(folder: Path, number: int, mutant: Mutant, limits: dict[str, float]) -> MutantVerdict:
     """Let checks look at a mutant until one finds it."""
     start = time.perf_counter()
-    verdict = Verdict()
+    verdict = MutantVerdict()
     for check in (check for check in checks(mutant.file) if check in limits):
         passes, test = checked(folder, check, number, limits[check])
         if not passes:
-            verdict = Verdict(check, test)
+            verdict = MutantVerdict(check, test)
             break
-    verdict = Verdict(verdict.check, verdict.test, time.perf_counter() - start)
+    verdict = MutantVerdict(verdict.check, verdict.test, time.perf_counter() - start)
     says = f"{verdict.check}, {verdict.test}" if verdict.check else "SAME" if mutant.same else "SURVIVES"
     print(f"{number:4} {mutant.file:16} {verdict.seconds:5.0f} s  {says}   {_short(mutant.old)}  ->  {_short(mutant.new)}", flush=True)
     return verdict
 
 
-def report(sheet: Sheet, everything: Sequence[Mutant], verdicts: dict[int, Verdict]) -> None:
+def report(sheet: Sheet, everything: Sequence[Mutant], verdicts: dict[int, MutantVerdict]) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for head in ("", "module", "original", "mutant", "found by", "test", "s"):
         table.add_column(head, justify="right" if head in ("", "s") else "left")

@@ -53,7 +53,7 @@ class Route:
 def library(text: str) -> dict[str, Delays]:
     """The delays of every module of a Verilog library that has a `specify` block."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
-    found: dict[str, Delays] = {}
+    cells: dict[str, Delays] = {}
     for name, body in re.findall(r"^module\s+\\?(\S+?)\s*[(\n ](.*?)^endmodule", text, re.DOTALL | re.MULTILINE):
         delays = Delays()
         for a, i, y, j, ps in ARC.findall(body):
@@ -63,8 +63,8 @@ def library(text: str) -> dict[str, Delays]:
         for port, ps in SETUP.findall(body):
             delays.setup[port] = max(delays.setup.get(port, 0), int(ps))
         if delays.through or delays.out:
-            found[name] = delays
-    return found
+            cells[name] = delays
+    return cells
 
 
 class Netlist:
@@ -132,10 +132,10 @@ class Netlist:
 
     def ends_by_cell(self) -> dict[str, int]:
         """When what a register takes is there, set-up included: ps."""
-        found: dict[str, int] = {}
+        ends: dict[str, int] = {}
         for bit, setup, name in self.ends:
-            found[name] = max(found.get(name, 0), self.arrival.get(bit, 0) + setup)
-        return found
+            ends[name] = max(ends.get(name, 0), self.arrival.get(bit, 0) + setup)
+        return ends
 
     def route(self, end: str) -> Route:
         """The longest path to a cell."""
@@ -191,34 +191,34 @@ def dsp(parameters: Mapping[str, str]) -> Delays:
     """DSP48E2, by the registers that are in use."""
     used = {name for name in ("AREG", "BREG", "CREG", "DREG", "ADREG", "MREG", "PREG") if int(parameters.get(name, "0"), 2)}
     adds = "AD" in parameters.get("AMULTSEL", "A")
-    found = Delays()
+    delays = Delays()
     for port, registers in DSP_SETUP.items():
         met = next((ps for name, ps in registers if name in used), None)
         extra = DSP_PRE_ADDER if port == "A" and adds and "AREG" not in used else 0
         if met is not None:
-            found.setup[port] = met + extra
+            delays.setup[port] = met + extra
         else:
-            found.through[port, "P"] = DSP_THROUGH[port] + extra
-            found.through[port, "PCOUT"] = DSP_THROUGH[port] + extra + DSP_CASCADE
+            delays.through[port, "P"] = DSP_THROUGH[port] + extra
+            delays.through[port, "PCOUT"] = DSP_THROUGH[port] + extra + DSP_CASCADE
     if "PREG" in used:
         ps = DSP_REGISTERED
     else:
         hidden = {"AREG", "BREG"} if "MREG" in used else set[str]()
         ps = max((delay for name, delay in DSP_OUT if name in used - hidden), default=0)
     if ps:
-        found.out = {"P": ps, "PCOUT": ps + DSP_CASCADE}
-    return found
+        delays.out = {"P": ps, "PCOUT": ps + DSP_CASCADE}
+    return delays
 
 
 def names(module: Mapping[str, Any]) -> dict[int, str]:
     """The name of each bit that has one in the source."""
-    found: dict[int, str] = {}
+    shortest: dict[int, str] = {}
     for name, net in module["netnames"].items():
         if not net.get("hide_name"):
             for bit in bits(net["bits"]):
-                if bit not in found or len(name) < len(found[bit]):
-                    found[bit] = name
-    return found
+                if bit not in shortest or len(name) < len(shortest[bit]):
+                    shortest[bit] = name
+    return shortest
 
 
 def bits(connected: list[Any]) -> Iterator[int]:

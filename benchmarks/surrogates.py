@@ -53,7 +53,7 @@ def family_of(source: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class SurrogateSamples:
     """Groups of several networks, network after network."""
 
     names: tuple[str, ...]  # per network
@@ -63,7 +63,7 @@ class Samples:
     cycles: np.ndarray  # (groups,) int64
 
     @classmethod
-    def made(cls, folder: Path, networks: Sequence[str], report: Callable[[str, float], None]) -> Samples:
+    def measured(cls, folder: Path, networks: Sequence[str], report: Callable[[str, float], None]) -> SurrogateSamples:
         """Judge what is not in the folder yet."""
         folder.mkdir(parents=True, exist_ok=True)
         names, families, parts = list[str](), list[str](), list[tuple[np.ndarray, ...]]()
@@ -74,15 +74,15 @@ class Samples:
             if not path.exists():
                 hardware, scheme = (chip(CHIP, None, None), "auto") if not other else varied(chip(CHIP, None, None), source)
                 costs = GroupCosts.of(load_network(source, None, "default", weights=False), hardware, scheme=scheme)
-                found = judged(costs, GROUPS, crc32(source.encode()))
-                np.savez(path, roof=found.read.roof, columns=found.read.columns, cycles=found.cycles, names=np.array(COLUMNS))
+                groups = judged(costs, GROUPS, crc32(source.encode()))
+                np.savez(path, roof=groups.read.roof, columns=groups.read.columns, cycles=groups.cycles, names=np.array(COLUMNS))
             with np.load(path) as there:
                 if tuple(there["names"].tolist()) != COLUMNS:
                     raise SystemExit(f"{path}: found other columns than there are now; remove the folder")
                 parts.append((np.full(len(there["cycles"]), len(names)), there["roof"], there["columns"], there["cycles"]))
             names.append(path.stem)
             families.append(family_of(source))
-        network, roof, columns, cycles = (np.concatenate(found) for found in zip(*parts, strict=True))
+        network, roof, columns, cycles = (np.concatenate(part) for part in zip(*parts, strict=True))
         return cls(tuple(names), tuple(families), network, GroupColumns(roof, columns), cycles)
 
     @cached_property
@@ -102,15 +102,15 @@ class Samples:
 
 # -- what surrogates are measured beside: (samples; (groups,) bool, those to learn from; the same, those asked about) -> log2 of the cycles ----------
 
-Says = Callable[[Samples, np.ndarray, np.ndarray], np.ndarray]
+Says = Callable[[SurrogateSamples, np.ndarray, np.ndarray], np.ndarray]
 
 
-def roofline(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def roofline(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """No parameters: the larger of computation and transfers."""
     return samples.read.roof[asked]
 
 
-def linear(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def linear(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """Four coefficients, none negative: of computation, loads, stores, and a constant, by relative errors."""
     terms = np.exp2(samples.read.columns[:, [COLUMNS.index(name) for name in LINEAR]].astype(np.float64) + samples.read.roof[:, None])
     terms = np.column_stack([terms, np.ones(len(terms))])
@@ -118,10 +118,10 @@ def linear(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray
     return np.log2(np.maximum(terms[asked] @ rates, 1))
 
 
-def _learnt(make: Callable[[], Any], columns: Callable[[Samples], np.ndarray], *, above: bool) -> Says:
+def _learnt(make: Callable[[], Any], columns: Callable[[SurrogateSamples], np.ndarray], *, above: bool) -> Says:
     """`above`: whether the cycles over the roofline are learnt, or the cycles."""
 
-    def says(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    def says(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
         base = samples.read.roof if above else np.zeros(len(samples.cycles))
         with threadpool_limits(1):
             model = make().fit(columns(samples)[known], np.log2(samples.cycles[known]) - base[known])
@@ -130,13 +130,13 @@ def _learnt(make: Callable[[], Any], columns: Callable[[Samples], np.ndarray], *
     return says
 
 
-def surrogate(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def surrogate(samples: SurrogateSamples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """What ships, learnt anew."""
     learnt = trees(samples.read.columns[known], samples.above[known], ROUNDS)
     return samples.read.roof[asked] + learnt(samples.read.columns[asked])
 
 
-def _plain(samples: Samples) -> np.ndarray:
+def _plain(samples: SurrogateSamples) -> np.ndarray:
     """(groups, columns): what a group moves and computes, as it is, and its operators; no roofline."""
     roof, columns = samples.read.roof[:, None], samples.read.columns
     shares = [COLUMNS.index(name) for name in (*LINEAR, "input", "output", "weight", "spill")]
@@ -167,11 +167,11 @@ JUDGES: dict[str, Says] = {
 }
 
 
-def left_out(samples: Samples, judge: str) -> np.ndarray:
+def left_out(samples: SurrogateSamples, judge: str) -> np.ndarray:
     """(groups,): log2 of the cycles, of every family by what has learnt from all others."""
     says = JUDGES[judge]
-    found = np.zeros(len(samples.cycles))
+    estimates = np.zeros(len(samples.cycles))
     for name in np.unique(samples.family).tolist():
         asked = samples.family == name
-        found[asked] = says(samples, ~asked, asked)
-    return found
+        estimates[asked] = says(samples, ~asked, asked)
+    return estimates

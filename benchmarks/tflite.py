@@ -22,7 +22,7 @@ SAME, VALID = "SAME", "VALID"
 
 
 @dataclass(frozen=True)
-class Stored:
+class TfliteTensor:
     """A tensor of the file."""
 
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Step:
+class TfliteOperator:
     """An operator of the file."""
 
     code: str  # e.g. CONV_2D
@@ -43,11 +43,11 @@ class Step:
 
 
 @dataclass
-class Network:
+class TfliteNetwork:
     """Tensors by name, and operators in order."""
 
-    tensors: dict[str, Stored] = field(default_factory=dict[str, Stored])
-    steps: list[Step] = field(default_factory=list[Step])
+    tensors: dict[str, TfliteTensor] = field(default_factory=dict[str, TfliteTensor])
+    steps: list[TfliteOperator] = field(default_factory=list[TfliteOperator])
 
 
 def flatbuffer(graph: Graph) -> bytes:
@@ -55,9 +55,9 @@ def flatbuffer(graph: Graph) -> bytes:
     return _packed(translated(graph), graph)
 
 
-def translated(graph: Graph) -> Network:
+def translated(graph: Graph) -> TfliteNetwork:
     """The network in operators of TFLite."""
-    network = Network()
+    network = TfliteNetwork()
     for name in graph.inputs:
         _map(network, graph, name)
     for operator in graph.operators:
@@ -71,44 +71,44 @@ def translated(graph: Graph) -> Network:
 # -- operators -------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _map(network: Network, graph: Graph, name: str) -> None:
+def _map(network: TfliteNetwork, graph: Graph, name: str) -> None:
     tensor = graph.tensors[name]
     shape = tuple(tensor.shape[i] for i in NHWC) if len(tensor.shape) == len(NHWC) else tensor.shape
-    network.tensors[name] = Stored(shape, str(tensor.dtype), tensor.quantization)
+    network.tensors[name] = TfliteTensor(shape, str(tensor.dtype), tensor.quantization)
 
 
-def _constant(network: Network, graph: Graph, name: str, order: tuple[int, ...]) -> str:
+def _constant(network: TfliteNetwork, graph: Graph, name: str, order: tuple[int, ...]) -> str:
     """A constant with its axes in another order."""
     values, quantization = graph.constants[name], graph.tensors[name].quantization
     assert values is not None and quantization is not None
     axis = None if quantization.axis is None else order.index(quantization.axis)
     values = values.transpose(order)
-    network.tensors[name] = Stored(values.shape, str(values.dtype), Quantization(quantization.scale, quantization.zero_point, axis), values)
+    network.tensors[name] = TfliteTensor(values.shape, str(values.dtype), Quantization(quantization.scale, quantization.zero_point, axis), values)
     return name
 
 
-def _numbers(network: Network, name: str, values: Sequence[object]) -> str:
+def _numbers(network: TfliteNetwork, name: str, values: Sequence[object]) -> str:
     array = np.array(values, np.int32)
-    network.tensors[name] = Stored(array.shape, "int32", None, array)
+    network.tensors[name] = TfliteTensor(array.shape, "int32", None, array)
     return name
 
 
 def _ints(operator: Operator, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    found = operator.attributes.get(name, default)
-    return tuple(int(value) for value in found) if isinstance(found, tuple) else default
+    values = operator.attributes.get(name, default)
+    return tuple(int(value) for value in values) if isinstance(values, tuple) else default
 
 
-def _padded(network: Network, graph: Graph, operator: Operator, kernel: tuple[int, ...]) -> tuple[str, str, tuple[int, ...], tuple[int, ...]]:
+def _padded(network: TfliteNetwork, graph: Graph, operator: Operator, kernel: tuple[int, ...]) -> tuple[str, str, tuple[int, ...], tuple[int, ...]]:
     """The map that is read, which padding of TFLite remains, strides and dilations."""
     strides, dilations = _ints(operator, "strides", (1, 1)), _ints(operator, "dilations", (1, 1))
     pads, name = _ints(operator, "pads", (0, 0, 0, 0)), operator.inputs[0]
     before, after, same = [], [], []
     for k in (0, 1):
-        size, made = graph.shape(name)[2 + k], graph.shape(operator.outputs[0])[2 + k]
-        reach = (made - 1) * strides[k] + dilations[k] * (kernel[k] - 1) + 1  # rows from the first that is read to the last
+        size, extent = graph.shape(name)[2 + k], graph.shape(operator.outputs[0])[2 + k]
+        reach = (extent - 1) * strides[k] + dilations[k] * (kernel[k] - 1) + 1  # rows from the first that is read to the last
         before.append(pads[k])
         after.append(max(reach - size - pads[k], 0))
-        same.append(made == -(-size // strides[k]) and pads[k] == max(reach - size, 0) // 2)
+        same.append(extent == -(-size // strides[k]) and pads[k] == max(reach - size, 0) // 2)
     if not any((*before, *after)):
         return name, VALID, strides, dilations
     if all(same):
@@ -116,8 +116,8 @@ def _padded(network: Network, graph: Graph, operator: Operator, kernel: tuple[in
     padded, stored = f"{operator.name}.padded", network.tensors[name]
     n, h, w, c = stored.shape
     rows = ((0, 0), (before[0], after[0]), (before[1], after[1]), (0, 0))
-    network.tensors[padded] = Stored((n, h + before[0] + after[0], w + before[1] + after[1], c), stored.dtype, stored.quantization)
-    network.steps.append(Step("PAD", (name, _numbers(network, f"{operator.name}.pads", rows)), padded, "PadOptions"))
+    network.tensors[padded] = TfliteTensor((n, h + before[0] + after[0], w + before[1] + after[1], c), stored.dtype, stored.quantization)
+    network.steps.append(TfliteOperator("PAD", (name, _numbers(network, f"{operator.name}.pads", rows)), padded, "PadOptions"))
     return padded, VALID, strides, dilations
 
 
@@ -125,60 +125,60 @@ def _window(padding: str, strides: tuple[int, ...]) -> dict[str, int | str]:
     return {"Padding": padding, "StrideH": strides[0], "StrideW": strides[1]}
 
 
-def _convolution(network: Network, graph: Graph, operator: Operator) -> None:
+def _convolution(network: TfliteNetwork, graph: Graph, operator: Operator) -> None:
     _, weight, bias = operator.inputs
-    made, each, *kernel = graph.shape(weight)
+    results, each, *kernel = graph.shape(weight)
     channels, groups = graph.shape(operator.inputs[0])[1], int(str(operator.attributes.get("group", 1)))
     read, padding, strides, dilations = _padded(network, graph, operator, tuple(kernel))
     settings = {**_window(padding, strides), "DilationHFactor": dilations[0], "DilationWFactor": dilations[1]}
     if groups == 1:
         inputs = (read, _constant(network, graph, weight, NHWC), _constant(network, graph, bias, (0,)))
-        network.steps.append(Step("CONV_2D", inputs, operator.outputs[0], "Conv2DOptions", settings))
+        network.steps.append(TfliteOperator("CONV_2D", inputs, operator.outputs[0], "Conv2DOptions", settings))
     elif groups == channels and each == 1:
         inputs = (read, _constant(network, graph, weight, (1, 2, 3, 0)), _constant(network, graph, bias, (0,)))
-        settings["DepthMultiplier"] = made // channels
-        network.steps.append(Step("DEPTHWISE_CONV_2D", inputs, operator.outputs[0], "DepthwiseConv2DOptions", settings))
+        settings["DepthMultiplier"] = results // channels
+        network.steps.append(TfliteOperator("DEPTHWISE_CONV_2D", inputs, operator.outputs[0], "DepthwiseConv2DOptions", settings))
     else:
         raise UnsupportedModel(f"node {operator.name!r}: {groups} groups of {each} channels; accepted: one group, or as many as channels")
 
 
-def _max_pool(network: Network, graph: Graph, operator: Operator) -> None:
+def _max_pool(network: TfliteNetwork, graph: Graph, operator: Operator) -> None:
     kernel = _ints(operator, "kernel_shape", (1, 1))
     read, padding, strides, _ = _padded(network, graph, operator, kernel)
     quantization = network.tensors[read].quantization
     if read != operator.inputs[0] and (quantization is None or quantization.zero_point[0] != np.iinfo(np.int8).min):
         raise UnsupportedModel(f"node {operator.name!r}: padded where the least element is not the zero point, which PAD writes")
     settings = {**_window(padding, strides), "FilterHeight": kernel[0], "FilterWidth": kernel[1]}
-    network.steps.append(Step("MAX_POOL_2D", (read,), operator.outputs[0], "Pool2DOptions", settings))
+    network.steps.append(TfliteOperator("MAX_POOL_2D", (read,), operator.outputs[0], "Pool2DOptions", settings))
 
 
-def _sum(network: Network, graph: Graph, operator: Operator) -> None:
-    network.steps.append(Step("ADD", operator.inputs, operator.outputs[0], "AddOptions"))
+def _sum(network: TfliteNetwork, graph: Graph, operator: Operator) -> None:
+    network.steps.append(TfliteOperator("ADD", operator.inputs, operator.outputs[0], "AddOptions"))
 
 
-def _mean(network: Network, graph: Graph, operator: Operator) -> None:
+def _mean(network: TfliteNetwork, graph: Graph, operator: Operator) -> None:
     axes = graph.constants[operator.inputs[1]]
     assert axes is not None
     where = _numbers(network, f"{operator.name}.axes", [NHWC.index(int(axis) % 4) for axis in axes])
     kept = len(graph.shape(operator.outputs[0])) == len(NHWC)
-    network.steps.append(Step("MEAN", (operator.inputs[0], where), operator.outputs[0], "ReducerOptions", {"KeepDims": kept}))
+    network.steps.append(TfliteOperator("MEAN", (operator.inputs[0], where), operator.outputs[0], "ReducerOptions", {"KeepDims": kept}))
 
 
-def _reshape(network: Network, graph: Graph, operator: Operator) -> None:
+def _reshape(network: TfliteNetwork, graph: Graph, operator: Operator) -> None:
     if graph.shape(operator.inputs[0])[2:] != (1, 1):
         raise UnsupportedModel(f"node {operator.name!r}: reshapes {graph.shape(operator.inputs[0])}; accepted: maps of one pixel")
     shape = _numbers(network, f"{operator.name}.shape", graph.shape(operator.outputs[0]))
-    network.steps.append(Step("RESHAPE", (operator.inputs[0], shape), operator.outputs[0], "ReshapeOptions"))
+    network.steps.append(TfliteOperator("RESHAPE", (operator.inputs[0], shape), operator.outputs[0], "ReshapeOptions"))
 
 
-def _fully_connected(network: Network, graph: Graph, operator: Operator) -> None:
+def _fully_connected(network: TfliteNetwork, graph: Graph, operator: Operator) -> None:
     read, weight, bias = operator.inputs
     order = (0, 1) if operator.attributes.get("transB") else (1, 0)
     inputs = (read, _constant(network, graph, weight, order), _constant(network, graph, bias, (0,)))
-    network.steps.append(Step("FULLY_CONNECTED", inputs, operator.outputs[0], "FullyConnectedOptions"))
+    network.steps.append(TfliteOperator("FULLY_CONNECTED", inputs, operator.outputs[0], "FullyConnectedOptions"))
 
 
-RULES: dict[str, Callable[[Network, Graph, Operator], None]] = {
+RULES: dict[str, Callable[[TfliteNetwork, Graph, Operator], None]] = {
     "Conv": _convolution,
     "MaxPool": _max_pool,
     "Add": _sum,
@@ -225,7 +225,7 @@ class Packer:
         self.builder.Bytes[self.builder.head : self.builder.head + len(data)] = data
         return self.table("Buffer", Data=self.builder.EndVector())
 
-    def tensor(self, name: str, stored: Stored, buffer: int) -> int:
+    def tensor(self, name: str, stored: TfliteTensor, buffer: int) -> int:
         """A tensor, whose values are in that buffer."""
         label, shape, scales = self.builder.CreateString(name), self.numbers(stored.shape), None
         if stored.quantization is not None:
@@ -235,7 +235,7 @@ class Packer:
             scales = self.table("QuantizationParameters", Scale=scale, ZeroPoint=zero_point, QuantizedDimension=axis)
         return self.table("Tensor", Name=label, Shape=shape, Type=_number("TensorType", TYPES[stored.dtype]), Buffer=buffer, Quantization=scales)
 
-    def operator(self, step: Step, code: int, at: dict[str, int]) -> int:
+    def operator(self, step: TfliteOperator, code: int, at: dict[str, int]) -> int:
         """An operator; `at`: numbers of tensors."""
         settings = {name: _number(name, value) if isinstance(value, str) else value for name, value in step.settings.items()}
         options, kind = self.table(step.options, **settings), _number("BuiltinOptions", step.options)
@@ -248,7 +248,7 @@ class Packer:
         return self.table("OperatorCode", DeprecatedBuiltinCode=number, BuiltinCode=number, Version=VERSIONS.get(name, 1))
 
 
-def _packed(network: Network, graph: Graph) -> bytes:
+def _packed(network: TfliteNetwork, graph: Graph) -> bytes:
     pack, at = Packer(), {name: k for k, name in enumerate(network.tensors)}
     codes = list(dict.fromkeys(step.code for step in network.steps))
     buffers, tensors = [pack.table("Buffer")], []  # the first is that of tensors without values

@@ -71,15 +71,15 @@ def mnn(request: dict[str, Any], values: Arrays) -> Run:
         return library.Tensor(value.shape, types[value.dtype.name], value, order)
 
     given = [(network.getSessionInput(session, name), host(value)) for name, value in narrow.items()]
-    made = [network.getSessionOutput(session, name) for name in request["outputs"]]
+    tensors = [network.getSessionOutput(session, name) for name in request["outputs"]]
     network.runSession(session)
-    there = [host(np.zeros(tensor.getShape(), np.float32)) for tensor in made]
+    there = [host(np.zeros(tensor.getShape(), np.float32)) for tensor in tensors]
 
     def run() -> list[np.ndarray]:
         for tensor, value in given:
             tensor.copyFrom(value)
         network.runSession(session)
-        for tensor, value in zip(made, there, strict=True):
+        for tensor, value in zip(tensors, there, strict=True):
             tensor.copyToHostTensor(value)
         return [np.array(tensor.getNumpyData(), copy=False) for tensor in there]
 
@@ -109,10 +109,10 @@ def ncnn(request: dict[str, Any], values: Arrays) -> Run:
         extractor = network.create_extractor()
         for k, value in enumerate(given):
             extractor.input(f"in{k}", library.Mat(value))
-        found = [extractor.extract(f"out{k}") for k in range(len(request["outputs"]))]
-        if any(failed for failed, _ in found):
+        extracted = [extractor.extract(f"out{k}") for k in range(len(request["outputs"]))]
+        if any(failed for failed, _ in extracted):
             raise RuntimeError("it stops in the middle")
-        return [np.array(mat) for _, mat in found]
+        return [np.array(mat) for _, mat in extracted]
 
     return run
 

@@ -48,7 +48,7 @@ class Kinds(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class MapRead:
+class OperatorReads:
     """All reads of one map by one operator."""
 
     reader: int
@@ -60,7 +60,7 @@ class MapRead:
     stride: float  # rows per row of the result
 
     @classmethod
-    def of(cls, reader: int, m: int, producer: int, reads: list[RowReads]) -> MapRead:
+    def of(cls, reader: int, m: int, producer: int, reads: list[RowReads]) -> OperatorReads:
         """The union of several operands."""
         need = np.max([(0, *r.need) for r in reads], 0).astype(np.int64)
         keep = np.min([r.keep for r in reads], 0).astype(np.int64)
@@ -72,13 +72,13 @@ class Formulas:
 
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
         self.flow, self.hardware = flow, hardware
-        self.reads: list[tuple[MapRead, ...]] = []  # per operator
+        self.reads: list[tuple[OperatorReads, ...]] = []  # per operator
         for i, operands in enumerate(flow.operands):
             by_map: dict[int, list[RowReads]] = {}
             for o in operands:
                 by_map.setdefault(o.map, []).append(o.reads)
-            self.reads.append(tuple(MapRead.of(i, m, flow.producer[m], reads) for m, reads in by_map.items()))
-        self.readers: list[list[MapRead]] = [[] for _ in flow.maps]
+            self.reads.append(tuple(OperatorReads.of(i, m, flow.producer[m], reads) for m, reads in by_map.items()))
+        self.readers: list[list[OperatorReads]] = [[] for _ in flow.maps]
         for read in (read for reads in self.reads for read in reads):
             self.readers[read.map].append(read)
         self.heights = np.array(flow.heights, np.int64)

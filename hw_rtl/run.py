@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hw_rtl.build import Model
+from hw_rtl.build import SimulationModel
 from lfopt.isa.registers import Register
 from lfopt.isa.tables import BEAT_BYTES, WORD_BYTES, Counter, Error, Queue
 
@@ -66,7 +66,7 @@ class RunResult:
 
 
 def run(
-    model: Model,
+    model: SimulationModel,
     program: bytes,
     memory: np.ndarray,
     *,
@@ -162,8 +162,8 @@ def _ran(times: Path) -> Iterator[CommandTime]:
 
 def _result(output: str, memory: np.ndarray, commands: tuple[CommandTime, ...]) -> RunResult:
     """What the harness printed, by name."""
-    found = json.loads(output.strip().splitlines()[-1])
-    status, error = Register.STATUS.layout.unpack(found["status"]), Register.ERROR.layout.unpack(found["error"])
-    counters = {counter: found["counters"][counter] for counter in Counter}
-    failure = Failure(Error(error["code"]), Queue(error["queue"]), found["error_index"]) if status["failed"] else None
+    summary = json.loads(output.strip().splitlines()[-1])
+    status, error = Register.STATUS.layout.unpack(summary["status"]), Register.ERROR.layout.unpack(summary["error"])
+    counters = {counter: summary["counters"][counter] for counter in Counter}
+    failure = Failure(Error(error["code"]), Queue(error["queue"]), summary["error_index"]) if status["failed"] else None
     return RunResult(memory, counters, failure, bool(status["done"]), counters[Counter.CYCLES], commands)

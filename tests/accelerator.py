@@ -33,7 +33,7 @@ class _Net:
 
     def weight(self, *shape: int) -> str:
         """A new constant, or weights that there are: two convolutions then share them."""
-        known = [found.name for found in self.constants if tuple(found.dims) == shape and len(shape) == 4]
+        known = [constant.name for constant in self.constants if tuple(constant.dims) == shape and len(shape) == 4]
         if known and self.rng.random() < 0.5:
             return known[-1]
         name = f"w{len(self.constants)}"

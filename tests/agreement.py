@@ -20,58 +20,58 @@ def planned_need(costs: GroupCosts, mask: int, price: Cost, band_rows: int) -> i
 
 def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: Execution, wanted: Values) -> list[str]:
     """Where prediction, plan and execution differ; where outputs are not those of the reference."""
-    found: list[str] = []
+    problems: list[str] = []
     for mask, group, counted in zip(groups, plan.groups, done.groups, strict=True):
         what = f"group {group.id} ({group.mode}): "
         price = costs.evaluate(mask)
         assert isinstance(price, Cost)
         if price.dram_bytes != group.dram.total:
-            found.append(f"{what}the search was told {price.dram_bytes} bytes, the plan says {group.dram.total}")
+            problems.append(f"{what}the search was told {price.dram_bytes} bytes, the plan says {group.dram.total}")
         if counted.by_formula:
             assert group.unexecutable, f"{what}no steps, and no reason why"
             continue
         if dram_bytes(group.steps) != group.dram:
-            found.append(f"{what}steps move {dram_bytes(group.steps)}, the plan says {group.dram}")
+            problems.append(f"{what}steps move {dram_bytes(group.steps)}, the plan says {group.dram}")
         if counted.dram != group.dram:
-            found.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
+            problems.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
         needed = planned_need(costs, mask, price, group.band_rows)
         if not counted.peak_bytes == group.allocated_bytes == needed:
-            found.append(f"{what}peak {counted.peak_bytes}, plan {group.allocated_bytes}, F_beta {needed}")
+            problems.append(f"{what}peak {counted.peak_bytes}, plan {group.allocated_bytes}, F_beta {needed}")
         fixed = group.mode not in ("resident", "brr", "sliced", "gated") and (group.mode != "lbdf" or group.band_rows == 1)
         if fixed and needed != price.buffer_bytes:
-            found.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")
+            problems.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")
         if group.mode == "lbdf" and counted.touched_bytes != needed:
-            found.append(f"{what}touched {counted.touched_bytes}, rings and weights {needed}")
+            problems.append(f"{what}touched {counted.touched_bytes}, rings and weights {needed}")
         if counted.peak_bytes >= plan.hardware.buffer_bytes:
-            found.append(f"{what}peak {counted.peak_bytes} of {plan.hardware.buffer_bytes}")
-    return found + misplaced(costs.dataflow.graph, plan, done) + differing(done.outputs, wanted)
+            problems.append(f"{what}peak {counted.peak_bytes} of {plan.hardware.buffer_bytes}")
+    return problems + misplaced(costs.dataflow.graph, plan, done) + differing(done.outputs, wanted)
 
 
 def differing(outputs: Values, wanted: Values) -> list[str]:
     """Outputs that are not the same: floats within 1e-4 of the largest value, where that is finite; all else exactly."""
-    found: list[str] = []
+    problems: list[str] = []
     for name, value in wanted.items():
         got = outputs[name]
         if got.dtype != value.dtype or got.shape != value.shape:
-            found.append(f"output {name!r}: {got.dtype} {got.shape}, wanted {value.dtype} {value.shape}")
+            problems.append(f"output {name!r}: {got.dtype} {got.shape}, wanted {value.dtype} {value.shape}")
         elif value.dtype.kind != "f":
             if not np.array_equal(got, value):
-                found.append(f"output {name!r}: {int((got != value).sum())} of {value.size} elements differ")
+                problems.append(f"output {name!r}: {int((got != value).sum())} of {value.size} elements differ")
         elif np.isfinite(got[~(finite := np.isfinite(value))]).any():  # which infinity, or none, depends on the order of sums
-            found.append(f"output {name!r}: finite where it overflows")
+            problems.append(f"output {name!r}: finite where it overflows")
         elif not np.allclose(got[finite], value[finite], rtol=1e-4, atol=1e-4 * np.abs(value[finite]).max(initial=0)):
-            found.append(f"output {name!r}: differs by {np.nanmax(np.abs(got - value))}")
-    return found
+            problems.append(f"output {name!r}: differs by {np.nanmax(np.abs(got - value))}")
+    return problems
 
 
 def roots(graph: Graph) -> dict[str, str]:
     """The map behind every tensor that is a map or a view of one."""
     real = {op.name for op in Dataflow.of(graph).operators}
-    found = {name: name for name in graph.inputs}
+    root_of = {name: name for name in graph.inputs}
     for op in graph.operators:
         for name in op.outputs:
-            found[name] = name if op.name in real else found.get(op.inputs[0], name)
-    return found
+            root_of[name] = name if op.name in real else root_of.get(op.inputs[0], name)
+    return root_of
 
 
 def full_rows(box: Box, shape: tuple[int, ...]) -> bool:
@@ -81,27 +81,27 @@ def full_rows(box: Box, shape: tuple[int, ...]) -> bool:
 
 def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
     """Where the DRAM map does not hold what was moved."""
-    found: list[str] = []
+    problems: list[str] = []
     root, memory = roots(graph), {entry.name: entry for entry in plan.memory}
     ranges = sorted((entry.address, entry.address + entry.rows * entry.row_bytes, entry.name) for entry in plan.memory)
-    found += [f"{a[2]!r} and {b[2]!r} overlap in DRAM" for a, b in pairwise(ranges) if b[0] < a[1]]
-    found += [f"{entry.name!r} is listed twice" for entry in plan.memory if memory[entry.name] is not entry]
+    problems += [f"{a[2]!r} and {b[2]!r} overlap in DRAM" for a, b in pairwise(ranges) if b[0] < a[1]]
+    problems += [f"{entry.name!r} is listed twice" for entry in plan.memory if memory[entry.name] is not entry]
     if (moved := sum(done.loaded.values()) + sum(done.stored.values())) != done.dram.total:
-        found.append(f"{moved} bytes by tensor, {done.dram.total} by class")
+        problems.append(f"{moved} bytes by tensor, {done.dram.total} by class")
     if absent := (done.loaded.keys() | done.stored.keys()) - memory.keys():
-        return [*found, f"{sorted(absent)} were moved and have no place in DRAM"]
+        return [*problems, f"{sorted(absent)} were moved and have no place in DRAM"]
     parameters = {parameters_of(node) for group in plan.groups for node in group.nodes}
     for name in done.loaded:
         wanted = ("weight",) if name in graph.constants else ("parameter",) if name in parameters else ("input", "output", "map")
         if memory[name].role not in wanted:
-            found.append(f"{name!r} is a {memory[name].role}")
-    found += [f"{name!r} was stored, and is a {memory[name].role}" for name in done.stored if memory[name].role not in ("output", "map")]
+            problems.append(f"{name!r} is a {memory[name].role}")
+    problems += [f"{name!r} was stored, and is a {memory[name].role}" for name in done.stored if memory[name].role not in ("output", "map")]
     ran = [group for group, counted in zip(plan.groups, done.groups, strict=True) if not counted.by_formula]
     for group in ran:
         for step in {step for step in unfold(group.steps) if isinstance(step, Transfer) and not step.gather}:
             if step.kind == "parameter":
                 if step.bytes != memory[parameters_of(step.tensor)].row_bytes:
-                    found.append(f"parameters of {step.tensor!r}: {step.bytes} bytes are moved")
+                    problems.append(f"parameters of {step.tensor!r}: {step.bytes} bytes are moved")
                 continue
             name = root.get(step.tensor, step.tensor)
             shape, entry = graph.shape(name), memory[name]
@@ -111,22 +111,22 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
                     for bias in (False, True)
                 ]
                 if (entry.rows * entry.row_bytes, step.bytes) not in sizes:
-                    found.append(f"{name!r}: {step.box} moves {step.bytes} bytes, all of it are {entry.rows * entry.row_bytes}")
+                    problems.append(f"{name!r}: {step.box} moves {step.bytes} bytes, all of it are {entry.rows * entry.row_bytes}")
             elif row_count(shape) != entry.rows or step.row_bytes > entry.row_bytes and name == step.tensor:
-                found.append(f"{name!r}: {row_count(shape)} rows of at least {step.row_bytes} bytes, in DRAM {entry.rows} of {entry.row_bytes}")
+                problems.append(f"{name!r}: {row_count(shape)} rows of at least {step.row_bytes} bytes, in DRAM {entry.rows} of {entry.row_bytes}")
             elif name == step.tensor and full_rows(step.box, shape) and step.row_bytes != entry.row_bytes:
-                found.append(f"{name!r}: rows of {step.row_bytes} bytes are moved, in DRAM they have {entry.row_bytes}")
+                problems.append(f"{name!r}: rows of {step.row_bytes} bytes are moved, in DRAM they have {entry.row_bytes}")
     aligned = plan.hardware.dram_row_align == 1
     for name, entry in memory.items():
         size = entry.rows * entry.row_bytes
         stores = sum(name in group.outputs for group in ran)
         if stores and (done.stored.get(name, 0) != size if aligned else done.stored.get(name, 0) < size):
-            found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
+            problems.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
         readers = [group for group in ran if name in group.inputs]
         once = aligned or all(group.mode == "lbdf" for group in readers)
         moved_again = ("attention", "tiled", "strips", "sliced", "gated", "chained")
         once = once and entry.role not in ("weight", "parameter") and all(group.mode not in moved_again for group in readers)
         once = once and not any(name in (*group.spilled, *(group.outputs if group.mode == "chained" else ())) for group in ran)
         if once and done.loaded.get(name, 0) != size * len(readers):
-            found.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
-    return found
+            problems.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
+    return problems

@@ -72,8 +72,8 @@ class _Net:
 
     def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         name = f"{kind.lower()}_{len(self.nodes)}"
-        made = [name] if outputs == 1 else [f"{name}_{k}" for k in range(outputs)]
-        self.nodes.append(helper.make_node(kind, list(inputs), made, name=name, **attributes))
+        results = [name] if outputs == 1 else [f"{name}_{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(kind, list(inputs), results, name=name, **attributes))
         return name
 
     def constant(self, value: object) -> str:

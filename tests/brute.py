@@ -19,7 +19,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.modes.tiled import Tiled
 from lfopt.planning.resident import Resident
 from lfopt.planning.sliced import SlicedGroups
-from simulator.recount import Network, count, not_an_epilogue
+from simulator.recount import RecountNetwork, count, not_an_epilogue
 from simulator.recount.groups import table_count, weight_bytes
 
 
@@ -27,7 +27,7 @@ class Oracle:
     """A graph's operators as networkx sees them."""
 
     def __init__(self, graph: Graph) -> None:
-        self.net = Network(graph)
+        self.net = RecountNetwork(graph)
         self.names = list(self.net.operators)
         self.edges = nx.DiGraph()
         self.edges.add_nodes_from(self.names)
@@ -47,15 +47,15 @@ class Oracle:
     def legal_groups(self) -> list[int]:
         """Masks of all connected convex sets of operators."""
         descendants = {op: nx.descendants(self.edges, op) for op in self.names}
-        found: list[int] = []
+        legal: list[int] = []
         for mask in range(1, 1 << len(self.names)):
             members = {name for i, name in enumerate(self.names) if mask >> i & 1}
             if len(members) > 1 and not nx.is_connected(self.touch.subgraph(members)):
                 continue
             outside = [op for op in self.names if op not in members and any(op in descendants[m] for m in members)]
             if not any(descendants[op] & members for op in outside):
-                found.append(mask)
-        return found
+                legal.append(mask)
+        return legal
 
     def least(self, cost: Callable[[int], int | None]) -> tuple[int, int]:
         """(fewest bytes of any legal scheme, schemes tried). `cost` prices a connected convex group; None: it may not run."""
@@ -97,7 +97,7 @@ def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue:
 
 def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> Callable[[int], int | None]:
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
-    flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
+    flow, net, beta = Dataflow.of(graph), RecountNetwork(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), Bands(flow, hardware)
     tilings, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue).modes["tiled"], SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
     every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all").modes if scheme == "all" else {}
@@ -114,21 +114,21 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         tables = sum(table_count(net, name, hardware) for name in names)
         if len(names) > 1 and not hardware.holds_parameters(counted.dram.parameter, tables):
             return None
-        found: list[int] = []
+        bytes_by_mode: list[int] = []
         held = weight_bytes(net, names, hardware)[1] < (hardware.weight_buffer_bytes or beta)
         if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta and held:
-            found.append(once)
+            bytes_by_mode.append(once)
         if scheme in ("resident", "auto", "all") and resident.need(mask) < beta:
-            found.append(once + resident.padding(mask))
+            bytes_by_mode.append(once + resident.padding(mask))
         if scheme in ("brr", "auto", "all") and (banded := bands.cheapest(mask, beta)):
-            found.append(once - counted.dram.weight + banded.weight_bytes)
+            bytes_by_mode.append(once - counted.dram.weight + banded.weight_bytes)
         if scheme == "all" and (sliced := slices.cheapest(mask, beta)):
-            found.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
+            bytes_by_mode.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
         for mode in ("strips", "gated") if every else ():
-            found += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
+            bytes_by_mode += [cost.dram_bytes for cost in (every[mode].price(mask, beta, once),) if cost]
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
-            tiled = traffic is Traffic.TILED and once not in found
-            found.append(tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
-        return min(found, default=None)
+            tiled = traffic is Traffic.TILED and once not in bytes_by_mode
+            bytes_by_mode.append(tilings.tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
+        return min(bytes_by_mode, default=None)
 
     return price

@@ -20,9 +20,9 @@ def net(*operators: tuple[str, str, str], inputs: tuple[str, ...] = ("x",)) -> G
     names = {name for _, operands, result in operators for name in operands + result} - {"w"}
     tensors = {name: Tensor(name, SHAPE, "int8", Quantization((SCALES[name],), (-3 if name in "sy" else 2,))) for name in names}
     tensors["w"] = Tensor("w", (3, 3, 1, 1), "int8", Quantization((0.02,), (0,)))
-    found = tuple(Operator(f"{kind} {result}", kind, (*operands,), (result,), {}) for kind, operands, result in operators)
+    nodes = tuple(Operator(f"{kind} {result}", kind, (*operands,), (result,), {}) for kind, operands, result in operators)
     weights = np.array([[40, -3, 7], [0, 50, -9], [5, -20, 33]], np.int8).reshape(3, 3, 1, 1)
-    return Graph("net", found, tensors, {"w": weights}, inputs, (operators[-1][2],), 18)
+    return Graph("net", nodes, tensors, {"w": weights}, inputs, (operators[-1][2],), 18)
 
 
 SILU = (("Conv", "xw", "c"), ("Sigmoid", "c", "s"), ("Mul", "cs", "y"))

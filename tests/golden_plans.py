@@ -102,14 +102,14 @@ def run(case: Case, method: str | None) -> Golden:
     problem = costs
     if method is None:
         method = "exact" if solve(problem, SearchOptions(time_limit=EXACT_SECONDS)).proof == "optimal" else "local"
-    found = solve(problem) if method == "exact" else improve(problem, SearchOptions(budget=BUDGET, seed=0))  # where no clock decides anything
-    draft = make_draft(graph, costs, found, found.lower_bound_bytes)
+    searched = solve(problem) if method == "exact" else improve(problem, SearchOptions(budget=BUDGET, seed=0))  # where no clock decides anything
+    draft = make_draft(graph, costs, searched, searched.lower_bound_bytes)
     plan = draft.finished(Limit(most=MOST_STEPS))
     unwritten = any(group.unwritten for group in plan.groups)
     plan = draft.plan if unwritten else plan
     text = {"plan": _plan_text, "c": _c_text, "stream": _stream_text}[case.what](plan, graph)
     steps = -1 if unwritten else sum(len(group.steps) for group in plan.groups)
-    return Golden(found.method, plan.totals.dram_bytes, hashlib.sha256(text).hexdigest()[:16], steps)
+    return Golden(searched.method, plan.totals.dram_bytes, hashlib.sha256(text).hexdigest()[:16], steps)
 
 
 def _plan_text(plan: Plan, _: Graph) -> bytes:
@@ -153,7 +153,7 @@ def main() -> int:
     options = parser.parse_args()
     known = {} if options.write else read(options.table)
     wanted = [case for case in cases() if options.only in "\t".join(map(str, case)) and (options.write or case in known)]
-    found: dict[Case, Golden] = {}
+    goldens: dict[Case, Golden] = {}
     different = 0
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=20) as pool:
         for case, golden, why, seconds in pool.imap(_job, [(case, known.get(case)) for case in wanted]):
@@ -161,16 +161,16 @@ def main() -> int:
                 print(*case, why, flush=True)
                 different += not options.write
                 continue
-            found[case] = golden
+            goldens[case] = golden
             if not options.write and golden != known[case]:
                 different += 1
                 print("MOVED", *case, known[case], golden, flush=True)
             elif options.write or seconds > 20:
                 print(*case, *golden, f"{seconds:.1f} s", flush=True)
     if options.write:
-        lines = ["\t".join((*Case._fields, *Golden._fields))] + ["\t".join(map(str, (*c, *g))) for c, g in found.items()]
+        lines = ["\t".join((*Case._fields, *Golden._fields))] + ["\t".join(map(str, (*c, *g))) for c, g in goldens.items()]
         options.table.write_text("\n".join(lines) + "\n")
-    print(f"{len(found)} cases, {different} moved")
+    print(f"{len(goldens)} cases, {different} moved")
     return 1 if different else 0
 
 

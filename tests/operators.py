@@ -82,8 +82,8 @@ class Case:
             first = self.operands[0]
             assert first is not None
             return (Tensor("y0", first.shape, first.dtype.name),)
-        found = onnx.shape_inference.infer_shapes(self.model(OPSET), strict_mode=True, data_prop=True).graph.output
-        return tuple(Tensor(v.name, tuple(d.dim_value for d in v.type.tensor_type.shape.dim), _dtype(v.type.tensor_type.elem_type)) for v in found)
+        outputs = onnx.shape_inference.infer_shapes(self.model(OPSET), strict_mode=True, data_prop=True).graph.output
+        return tuple(Tensor(v.name, tuple(d.dim_value for d in v.type.tensor_type.shape.dim), _dtype(v.type.tensor_type.elem_type)) for v in outputs)
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of the results."""
@@ -116,8 +116,8 @@ def values(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return (rng.permutation(int(np.prod(shape))).reshape(shape) * 0.25 + 1).astype(np.float32)
 
 
-def ints(*found: int) -> np.ndarray:
-    return np.array(found, np.int64)
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
 
 
 def choose(rng: np.random.Generator, *items):
@@ -139,13 +139,13 @@ def _window_attributes(rng: np.random.Generator, size: list[int], *, dilate: boo
     padded = [s + a + b if mode == "NOTSET" else s for s, a, b in zip(size, pads[: len(size)], pads[len(size) :], strict=True)]
     if mode in ("NOTSET", "VALID") and any(r > p for r, p in zip(reach, padded, strict=True)):
         return None
-    found: dict[str, object] = {"kernel_shape": tuple(kernel), "strides": tuple(strides)}
+    attributes: dict[str, object] = {"kernel_shape": tuple(kernel), "strides": tuple(strides)}
     if dilate:
-        found["dilations"] = tuple(dilations)
-    found |= {"pads": tuple(pads)} if mode == "NOTSET" else {"auto_pad": mode}
+        attributes["dilations"] = tuple(dilations)
+    attributes |= {"pads": tuple(pads)} if mode == "NOTSET" else {"auto_pad": mode}
     if ceil_mode and mode == "NOTSET":
-        found["ceil_mode"] = int(rng.integers(2))
-    return found
+        attributes["ceil_mode"] = int(rng.integers(2))
+    return attributes
 
 
 def conv(rng: np.random.Generator) -> Case | None:
@@ -703,15 +703,15 @@ def between_elements(rng: np.random.Generator) -> Case | None:
         attributes |= {"sampling_ratio": int(rng.integers(3)), "coordinate_transformation_mode": choose(rng, "half_pixel", "output_half_pixel")}
         return Case("RoiAlign", [x, regions, rng.integers(0, n, 3).astype(np.int64)], attributes)
     kernel, strides, dilations, pads = ([int(v) for v in rng.integers(low, high, k)] for low, high, k in ((1, 4, 2), (1, 3, 2), (1, 3, 2), (0, 2, 4)))
-    made = [(size + pads[k] + pads[k + 2] - dilations[k] * (kernel[k] - 1) - 1) // strides[k] + 1 for k, size in enumerate((h, w))]
-    if min(made) < 1:
+    extents = [(size + pads[k] + pads[k + 2] - dilations[k] * (kernel[k] - 1) - 1) // strides[k] + 1 for k, size in enumerate((h, w))]
+    if min(extents) < 1:
         return None
     groups, parts = (int(choose(rng, 1, 2)) for _ in range(2))
     taps = parts * kernel[0] * kernel[1]
     attributes = {"group": groups, "offset_group": parts, "strides": tuple(strides), "dilations": tuple(dilations), "pads": tuple(pads)}
-    moved = rng.uniform(-2, 2, (n, 2 * taps, *made)).astype(np.float32)
+    moved = rng.uniform(-2, 2, (n, 2 * taps, *extents)).astype(np.float32)
     operands: list[np.ndarray | None] = [x, signed(rng, 6, 4 // groups, *kernel), moved]
-    operands += choose(rng, [], [signed(rng, 6)], [None, signed(rng, n, taps, *made)], [signed(rng, 6), signed(rng, n, taps, *made)])
+    operands += choose(rng, [], [signed(rng, 6)], [None, signed(rng, n, taps, *extents)], [signed(rng, 6), signed(rng, n, taps, *extents)])
     return Case("DeformConv", operands, attributes | {"kernel_shape": tuple(kernel)}, choose(rng, (), (1,)))
 
 
@@ -791,7 +791,7 @@ def moved(rng: np.random.Generator) -> Case | None:
     rank = choose(rng, 2, 3, 4, 5)
     shape = [int(rng.integers(1, 5)) for _ in range(rank)]
     x = rng.integers(0, 99, shape).astype(choose(rng, np.float32, np.int64, np.uint8))
-    starts, ends, steps = ([choose(rng, *found) for _ in shape] for found in ((0, 0, -1, 9), (9, 9, -99), (1, 2, -1, -2)))
+    starts, ends, steps = ([choose(rng, *options) for _ in shape] for options in ((0, 0, -1, 9), (9, 9, -99), (1, 2, -1, -2)))
     ends = [9 if step > 0 else -99 for step in steps]
     starts = [0 if step > 0 else choose(rng, -1, 9) for step in steps]
     pads = [int(n) for n in rng.integers(0, 3, 2 * rank)]
@@ -836,11 +836,11 @@ ARITHMETIC: list[Callable[[np.random.Generator], Case | None]] = [
 def cases(family: Callable[[np.random.Generator], Case | None], wanted: int) -> list[Case]:
     """So many cases of a family, the same in every run."""
     rng = np.random.default_rng(zlib.crc32(family.__name__.encode()))
-    found: list[Case] = []
+    drawn: list[Case] = []
     for _ in range(20 * wanted):
-        if len(found) == wanted:
+        if len(drawn) == wanted:
             break
         case = family(rng)
         if case is not None:
-            found.append(case)
-    return found
+            drawn.append(case)
+    return drawn

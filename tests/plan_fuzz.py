@@ -55,9 +55,9 @@ class Subject:
     def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED, most: int | None = None) -> Subject:
         """Plan the network, making at most so many steps if that is said. The plan as it is made is taken to be right: see `prove`."""
         costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme)
-        found = solve(costs, SearchOptions(time_limit=30))
+        searched = solve(costs, SearchOptions(time_limit=30))
         limit = Limit() if most is None else Limit(most=most)
-        write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(limit), graph, folder)
+        write_files(make_draft(graph, costs, searched, searched.lower_bound_bytes).finished(limit), graph, folder)
         plan, graph = load_planned(folder)
         tiled = masks_of(costs.dataflow, [group.nodes for group in plan.groups if group.mode == "tiled" and group.steps])
         mode = costs.modes["tiled"]
@@ -88,10 +88,10 @@ HOW = ("fast", "count")  # how code is printed
 
 def digest(source: CSource) -> str:
     """Of all that a program is compiled from, and its weights."""
-    found = hashlib.sha256(repr((source.name, source.flags, sorted(source.files))).encode())
+    hasher = hashlib.sha256(repr((source.name, source.flags, sorted(source.files))).encode())
     for name in sorted(source.files):
-        found.update(hashlib.sha256(source.files[name]).digest())
-    return found.hexdigest()
+        hasher.update(hashlib.sha256(source.files[name]).digest())
+    return hasher.hexdigest()
 
 
 def printed(plan: Plan, graph: Graph, how: str) -> CSource | None:
@@ -175,8 +175,8 @@ def _other_number(old: float, rng: np.random.Generator) -> Any:
 def _other_text(old: str, rng: np.random.Generator) -> str:
     numbers = list(re.finditer(r"-?\d+", old))
     if numbers and rng.random() < 0.85:
-        found = numbers[int(rng.integers(len(numbers)))]
-        return old[: found.start()] + str(_other_number(int(found[0]), rng)) + old[found.end() :]
+        match = numbers[int(rng.integers(len(numbers)))]
+        return old[: match.start()] + str(_other_number(int(match[0]), rng)) + old[match.end() :]
     words = re.findall(r"[A-Za-z_]\w*", old)
     spoilt = [old + "x", old[1:], old.replace("load", "store"), old.replace("input", "weight")]
     choices = [*spoilt, "", "*/ int x; /*", "\u202e", "tiled", "lbdf", "none"]
@@ -194,9 +194,9 @@ def verdict(subject: Subject, document: dict[str, Any], scratch: Path) -> str:
     """
     file = subject.folder / "changed.json"
     file.write_text(json.dumps(document))
-    found = _judged(subject, file, scratch)
-    if found != "refused":
-        return found
+    judgement = _judged(subject, file, scratch)
+    if judgement != "refused":
+        return judgement
     try:
         plan = read_plan(file)
         following = follow_all(plan)
@@ -209,12 +209,12 @@ def verdict(subject: Subject, document: dict[str, Any], scratch: Path) -> str:
 
 
 def _judged(subject: Subject, file: Path, scratch: Path) -> str:
-    found = _loaded(file)
-    if isinstance(found, str):
-        assert "\n" not in found
-        assert 0 < len(found) < 1000
+    loaded = _loaded(file)
+    if isinstance(loaded, str):
+        assert "\n" not in loaded
+        assert 0 < len(loaded) < 1000
         return "refused"
-    plan, graph = found
+    plan, graph = loaded
     if plan == subject.plan:
         return "same"
     readers_agree(subject, file, plan, graph, scratch)
@@ -250,16 +250,16 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
     for how in HOW:
         source = printed(plan, graph, how)
         if source is not None and (text := digest(source)) not in subject.code:
-            made = run_checked(source, subject.inputs, graph.outputs, _empty(scratch), alignment=True)
-            _same(made, subject.outputs)
+            outputs = run_checked(source, subject.inputs, graph.outputs, _empty(scratch), alignment=True)
+            _same(outputs, subject.outputs)
             subject.code.add(text)
     program = programmed(plan, graph)
     assert program in (b"", subject.program), "another program: what it does is for the tests of the accelerator"
 
 
-def _same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
+def _same(outputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
     for name, value in wanted.items():
-        assert np.allclose(found[name], value, rtol=1e-4, atol=1e-4 * float(np.abs(value).max(initial=0))), name
+        assert np.allclose(outputs[name], value, rtol=1e-4, atol=1e-4 * float(np.abs(value).max(initial=0))), name
 
 
 def _empty(folder: Path) -> Path:

@@ -117,24 +117,24 @@ def quantised_operator(case: Case, rng: np.random.Generator, dtype: str) -> tupl
         results = run(case.model(RUNTIME_OPSET), feeds)
     except Exception:
         return None
-    made = _Quantising(dtype, rng)
+    quantising = _Quantising(dtype, rng)
     for index, value in enumerate(case.operands):
         if value is not None:
-            made.operand(case, index, value)
-    made.nodes.append(to_node(case.operator))
+            quantising.operand(case, index, value)
+    quantising.nodes.append(to_node(case.operator))
     outputs: list[onnx.ValueInfoProto] = []
     for name, value in results.items():
         if value.dtype == np.float32:
             if not np.isfinite(value).all():
                 return None
-            made.constants[f"{name}.s"], made.constants[f"{name}.z"] = (np.asarray(p) for p in made.scale(value, dtype))
-            made.nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.q"]))
+            quantising.constants[f"{name}.s"], quantising.constants[f"{name}.z"] = (np.asarray(p) for p in quantising.scale(value, dtype))
+            quantising.nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}.s", f"{name}.z"], [f"{name}.q"]))
             outputs.append(helper.make_tensor_value_info(f"{name}.q", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), value.shape))
         else:
             outputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
-    constants = [numpy_helper.from_array(value, name) for name, value in made.constants.items()]
-    graph = helper.make_graph(made.nodes, "quantised", made.inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10), made.feeds
+    constants = [numpy_helper.from_array(value, name) for name, value in quantising.constants.items()]
+    graph = helper.make_graph(quantising.nodes, "quantised", quantising.inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10), quantising.feeds
 
 
 # -- networks ------------------------------------------------------------------------------------------------------------------------------
@@ -186,23 +186,23 @@ def zoo_network(name: str, size: int) -> Graph:
 
 def with_integers_as_outputs(model: ModelProto) -> ModelProto:
     """The model with the result of every QuantizeLinear as an output too."""
-    made = ModelProto()
-    made.CopyFrom(model)
+    copy = ModelProto()
+    copy.CopyFrom(model)
     kinds = {t.name: t.data_type for t in model.graph.initializer}
     outputs = {v.name for v in model.graph.output}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.output[0] not in outputs:
-            made.graph.output.add(name=node.output[0]).type.tensor_type.elem_type = kinds[node.input[2]] if len(node.input) > 2 else TensorProto.UINT8
-    return made
+            copy.graph.output.add(name=node.output[0]).type.tensor_type.elem_type = kinds[node.input[2]] if len(node.input) > 2 else TensorProto.UINT8
+    return copy
 
 
 def integers(model: ModelProto, graph: Graph, feeds: Mapping[str, np.ndarray], *, optimised: bool) -> dict[str, np.ndarray]:
     """Stored integers of the graph's quantised maps, as ONNX Runtime makes them, by the name that the map has in the graph."""
-    found = run(with_integers_as_outputs(model), feeds, optimised=optimised)
+    values = run(with_integers_as_outputs(model), feeds, optimised=optimised)
     held: dict[str, np.ndarray] = {}
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
-            held.update((name, found[node.output[0]]) for name in (node.input[0], node.output[0]) if name not in held)
+            held.update((name, values[node.output[0]]) for name in (node.input[0], node.output[0]) if name not in held)
         elif node.op_type == "DequantizeLinear" and node.input[0] in held:
             held.setdefault(node.output[0], held[node.input[0]])
     return {name: value for name, value in held.items() if name in graph.tensors and graph.tensors[name].quantization is not None}
@@ -219,8 +219,8 @@ def steps_apart(graph: Graph, held: Mapping[str, np.ndarray]) -> Iterator[tuple[
         if call.result_tensors[0].quantization is None or not all(t in known or t in graph.constants for t in operator.inputs if t):
             continue
         parts = [Part(graph.constants.get(t, known.get(t)), whole(graph.shape(t))) if t else None for t in operator.inputs]  # type: ignore[arg-type]
-        made = compute(call, parts, tuple(map(whole, call.results)), graph.opset)
-        for tensor, value in zip(call.result_tensors, made, strict=True):
+        results = compute(call, parts, tuple(map(whole, call.results)), graph.opset)
+        for tensor, value in zip(call.result_tensors, results, strict=True):
             assert (value.dtype.name, value.shape) == (tensor.dtype, tensor.shape)
             if tensor.name in known:
                 yield call, np.abs(value.astype(int) - known[tensor.name].astype(int))

@@ -31,17 +31,17 @@ def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
 
 def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = None) -> Plan:
     """The plan of these groups."""
-    made = plan_groups(costs, groups, bands)
-    assert isinstance(made, tuple), made
+    groups_planned = plan_groups(costs, groups, bands)
+    assert isinstance(groups_planned, tuple), groups_planned
     return Plan(
         ModelReference(costs.dataflow.graph.name, "0" * 64, "simplified.onnx"),
         costs.hardware,
         costs.scheme,
         costs.traffic.value,
         costs.epilogue,
-        memory_map(costs, made),
-        made,
-        Totals(total_dram(made).total, 0, 0, 0, 0, 0.0, "none"),
+        memory_map(costs, groups_planned),
+        groups_planned,
+        Totals(total_dram(groups_planned).total, 0, 0, 0, 0, 0.0, "none"),
         SearchRecord("random", 0, 0, 0, 0.0),
         costs.max_recompute,
     )
@@ -73,10 +73,10 @@ def in_integers(graph: Graph, inputs: Values, rng: np.random.Generator) -> tuple
     flow = Dataflow.of(graph)
     for name in graph.inputs:
         tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
-    made = {op.name for op in flow.operators}
+    names = {op.name for op in flow.operators}
     for op in graph.operators:
         for name in filter(None, op.outputs):
-            if op.name in made:
+            if op.name in names:
                 tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
             else:  # a view
                 source = tensors[op.inputs[0]]

@@ -234,16 +234,16 @@ def _grouped(net: _Net) -> str:
     """A convolution of up to 7 groups along one to three axes."""
     groups, sizes = net.upto(1, 7), [net.upto(1, 6) for _ in range(net.upto(1, 3))]
     kernel, strides = [min(net.upto(1, 3), size) for size in sizes], [net.upto(1, 3) for _ in sizes]
-    deep, made = groups * net.upto(1, 3), groups * net.upto(1, 3)
+    deep, filters = groups * net.upto(1, 3), groups * net.upto(1, 3)
     x = net.new_input((net.upto(1, 2), deep, *sizes))
     if kind := net.one_of("", "Transpose"):
-        weights = net.weight(deep, made // groups, *kernel)
+        weights = net.weight(deep, filters // groups, *kernel)
         out = [(size - 1) * stride + k for size, stride, k in zip(sizes, strides, kernel, strict=True)]
     else:
-        weights = net.weight(made, deep // groups, *kernel)
+        weights = net.weight(filters, deep // groups, *kernel)
         out = [(size - k) // stride + 1 for size, stride, k in zip(sizes, strides, kernel, strict=True)]
-    inputs = [x, weights, *([net.weight(made)] if net.chance(0.5) else [])]
-    return net.add(f"Conv{kind}", inputs, (net.shapes[x][0], made, *out), group=groups, kernel_shape=kernel, strides=strides)
+    inputs = [x, weights, *([net.weight(filters)] if net.chance(0.5) else [])]
+    return net.add(f"Conv{kind}", inputs, (net.shapes[x][0], filters, *out), group=groups, kernel_shape=kernel, strides=strides)
 
 
 def _batched(net: _Net) -> str:
@@ -321,9 +321,9 @@ def inverted_residual(rng: np.random.Generator, channels: int, expanded: int, ex
     net = _Net(rng)
     net.inputs, net.shapes = ["x"], {"x": (1, channels, extent, extent)}
 
-    def filtered(x: str, made: int, kind: str, *, group: int = 1, size: int = 1) -> str:
+    def filtered(x: str, filters: int, kind: str, *, group: int = 1, size: int = 1) -> str:
         net.weights.clear()  # no two operators read the same
-        y = _filtered(net, x, made, group=group, size=size)
+        y = _filtered(net, x, filters, group=group, size=size)
         return net.add(kind, [y], net.shapes[y]) if kind else y
 
     m = filtered(filtered("x", expanded, "Relu"), expanded, "Relu", group=expanded, size=3)
@@ -335,12 +335,12 @@ def inverted_residual(rng: np.random.Generator, channels: int, expanded: int, ex
     return net.finish()
 
 
-def _filtered(net: _Net, x: str, made: int, *, group: int, size: int, stride: int = 1) -> str:
+def _filtered(net: _Net, x: str, filters: int, *, group: int, size: int, stride: int = 1) -> str:
     """A convolution of `size` x `size`, padded so that a stride of 1 keeps rows and columns."""
     n, c, *extents = net.shapes[x]
     out = [(extent - 1) // stride + 1 for extent in extents]
-    inputs = [x, net.weight(made, c // group, size, size), *([net.weight(made)] if net.chance(0.4) else [])]
-    return net.add("Conv", inputs, (n, made, *out), group=group, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[size // 2] * 4)
+    inputs = [x, net.weight(filters, c // group, size, size), *([net.weight(filters)] if net.chance(0.4) else [])]
+    return net.add("Conv", inputs, (n, filters, *out), group=group, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[size // 2] * 4)
 
 
 def _activated(net: _Net, x: str) -> str:
@@ -400,7 +400,7 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
     elements = sum(tensor.elements for tensor in graph.tensors.values())
     size = int(rng.choice([1, 2])) if element_bytes is None else element_bytes
     aligned = rng.random() < 0.25
-    found = Hardware(
+    hardware = Hardware(
         buffer_bytes=int(2 ** rng.uniform(3, np.log2(elements * size + 16))),
         element_bytes=size,
         weight_bytes=int(rng.choice([1, 2])) if rng.random() < 0.2 else None,
@@ -410,10 +410,10 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
         constant_align=int(rng.choice([1, 1, 4, 16])),
         parameter_store_bytes=int(rng.choice([0, 0, 700, 1 << 20, 1 << 20])),
     )
-    bits = np.random.default_rng((elements, found.buffer_bytes))  # of its own: what is drawn from `rng` stays as it is
-    if found.weight_bytes is None and bits.random() < 0.25:
-        found = replace(found, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))
-    return found
+    bits = np.random.default_rng((elements, hardware.buffer_bytes))  # of its own: what is drawn from `rng` stays as it is
+    if hardware.weight_bytes is None and bits.random() < 0.25:
+        hardware = replace(hardware, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))
+    return hardware
 
 
 def with_weight_buffer(rng: np.random.Generator, graph: Graph, hardware: Hardware) -> Hardware:
@@ -541,9 +541,9 @@ class _Net:
                 asked = [name if name in read else "" for name in node.output]
                 if any(asked):
                     node.output[:] = asked
-        made = [name for node in self.nodes for name in node.output if name]
+        results = [name for node in self.nodes for name in node.output if name]
         extra = self.one_of(0.0, 0.0, 0.15)
-        outputs = [name for name in made if name not in read or self.chance(extra)]
+        outputs = [name for name in results if name not in read or self.chance(extra)]
         inputs = [name for name in self.inputs if name in read]
         graph = helper.make_graph(
             self.nodes,
@@ -551,7 +551,7 @@ class _Net:
             [self.info(name) for name in inputs],
             [self.info(name) for name in outputs],
             self.initializers,
-            value_info=[self.info(name) for name in made if name not in outputs],
+            value_info=[self.info(name) for name in results if name not in outputs],
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("test.unknown", 1)]
         return from_model(helper.make_model(graph, opset_imports=opsets, ir_version=10))
@@ -584,10 +584,10 @@ def _windows(net: _Net, x: str) -> tuple[dict[str, Any], list[int]] | None:
 
 
 def _conv(net: _Net, x: str) -> None:
-    found = _windows(net, x)
-    if found is None:
+    windows = _windows(net, x)
+    if windows is None:
         return
-    attributes, out = found
+    attributes, out = windows
     n, c = net.shapes[x][:2]
     group = c if net.chance(0.25) else 1
     k = group * net.upto(1, 2) if group > 1 else net.upto(1, 4)
@@ -622,10 +622,10 @@ def _conv_transpose(net: _Net, x: str) -> None:
 
 
 def _pool(net: _Net, x: str) -> None:
-    found = _windows(net, x)
-    if found is None:
+    windows = _windows(net, x)
+    if windows is None:
         return
-    attributes, out = found
+    attributes, out = windows
     n, c, _, _ = net.shapes[x]
     kind = net.one_of("MaxPool", "AveragePool")
     indices = kind == "MaxPool" and net.chance(0.2)
@@ -756,10 +756,10 @@ def _columns(net: _Net, x: str) -> None:
     n, c, h, w = net.shapes[x]
     if net.chance(0.5):
         first, step = net.upto(0, w // 3), net.one_of(1, 1, 2, -1)
-        found = range(first, w, step) if step > 0 else range(w - 1 - first, 0, -1)
-        ends = (found.start, found.stop, 3, step)
-        if len(found) > 1:
-            net.add("Slice", [x, *(net.ints(end) for end in ends)], (n, c, h, len(found)))
+        kept = range(first, w, step) if step > 0 else range(w - 1 - first, 0, -1)
+        ends = (kept.start, kept.stop, 3, step)
+        if len(kept) > 1:
+            net.add("Slice", [x, *(net.ints(end) for end in ends)], (n, c, h, len(kept)))
     else:
         before, after = net.upto(0, 2), net.upto(0, 2)
         mode = net.one_of("constant", "edge", "reflect") if max(before, after) < w else "constant"

@@ -10,7 +10,7 @@ import pytest
 
 def trained_model(package: str, model: str) -> Path:
     """Its ONNX file; skips the test where the package is not installed."""
-    found = importlib.util.find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    package_spec = importlib.util.find_spec(package)
+    if package_spec is None or not package_spec.submodule_search_locations:
         pytest.skip(f"{package} is not installed")
-    return Path(next(iter(found.submodule_search_locations))) / "models" / f"{model}.onnx"
+    return Path(next(iter(package_spec.submodule_search_locations))) / "models" / f"{model}.onnx"

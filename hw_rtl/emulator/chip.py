@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hw_rtl.emulator.computation import compute
-from hw_rtl.emulator.descriptors import Entry, entry_of, moved
+from hw_rtl.emulator.descriptors import DescriptorEntry, entry_of, moved
 from hw_rtl.emulator.errors import Fault, ProgramError
-from hw_rtl.emulator.jobs import EXEC, OPCODES, STORE, Job
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.jobs import EXEC, OPCODES, STORE, DispatchedJob
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.patch import Writes
 from hw_rtl.emulator.transfers import transfer
 from lfopt.isa.program import Command
 from lfopt.isa.tables import DESCRIPTORS, Error, Opcode, Queue, Space
 
 
-class Chip:
+class EmulatedChip:
     """Runs commands, one by one, on the memory."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: EmulatedMemory) -> None:
         self.memory = memory
-        self.entries: list[Entry | None] = [None] * DESCRIPTORS
+        self.entries: list[DescriptorEntry | None] = [None] * DESCRIPTORS
         self.commands: Counter[Opcode] = Counter()  # that ran
 
     def describe(self, command: Command) -> None:
@@ -32,7 +32,7 @@ class Chip:
         if self.memory.hazards is not None:
             self.memory.hazards.describe(command.descriptor)
 
-    def run(self, job: Job) -> Writes:
+    def run(self, job: DispatchedJob) -> Writes:
         """Do all of a load or a store; of a computation, everything but to write the result, which is returned. Raises ProgramError, Hazard."""
         d = job.entry.values
         with self._running(job):
@@ -46,14 +46,14 @@ class Chip:
             transfer(self.memory, d, job.values, store=job.queue == STORE)
             return ()
 
-    def finish(self, job: Job, writes: Writes) -> None:
+    def finish(self, job: DispatchedJob, writes: Writes) -> None:
         """Write the result of a computation. Raises ProgramError, Hazard."""
         with self._running(job):
             for patch, values, lanes in writes:
                 self.memory.put(patch, Space.BUFFER, values, lanes)
 
     @contextmanager
-    def _running(self, job: Job) -> Iterator[None]:
+    def _running(self, job: DispatchedJob) -> Iterator[None]:
         """What happens here is a part of that job."""
         self.memory.clock += 1
         if self.memory.hazards is not None:

@@ -8,17 +8,17 @@ import numpy as np
 
 from hw_rtl.emulator.drain import held_writes, result_writes, wrapped
 from hw_rtl.emulator.errors import Fault
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.operands import first_operand, held_sums, result_channels, second_operand
 from hw_rtl.emulator.patch import Writes
 from hw_rtl.emulator.weights import weights
-from hw_rtl.emulator.windows import Window
+from hw_rtl.emulator.windows import OperandWindow
 from lfopt.isa.tables import ACCUMULATORS, Error, Operation, Space
 
 LEAST = -(1 << 31)  # where MAX begins
 
 
-def compute(memory: Memory, d: Mapping[str, int], row: int, count: int) -> Writes:
+def compute(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> Writes:
     """All of EXEC but the writing, for rows `row` .. `row + count - 1`. Raises Fault FIELD, BUFFER; Hazard."""
     if count * d["o_width"] > ACCUMULATORS:
         raise Fault(Error.FIELD, f"{count} rows of {d['o_width']} columns; accepted: {ACCUMULATORS} pixels")
@@ -29,10 +29,10 @@ def compute(memory: Memory, d: Mapping[str, int], row: int, count: int) -> Write
     return writes
 
 
-def _sums(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
+def _sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
     """Finished sums: int64 [row][column][channel], in the range of int32."""
     held = None if d["first"] else held_sums(memory, d, row, count)
-    window = Window.of(d, row, count)
+    window = OperandWindow.of(d, row, count)
     sums = _of_padding(memory, d, count) if window is None else _of_windows(memory, d, window)
     if Operation(d["operation"]).needs_second:
         second = second_operand(memory, d, row, count)
@@ -42,13 +42,13 @@ def _sums(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndar
     return wrapped(sums)
 
 
-def _of_padding(memory: Memory, d: Mapping[str, int], count: int) -> np.ndarray:
+def _of_padding(memory: EmulatedMemory, d: Mapping[str, int], count: int) -> np.ndarray:
     """Sums over windows that see nothing of the operand; ADD, MUL: the first operand."""
     start = {Operation.MAX: LEAST, Operation.COPY: d["a_zero"]}.get(Operation(d["operation"]), 0)
     return np.full((count, d["o_width"], result_channels(d, memory.lanes)), start, np.int64)
 
 
-def _of_windows(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+def _of_windows(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     """Sums over windows; ADD, MUL: the first operand."""
     operation, zero = Operation(d["operation"]), d["a_zero"]
     if operation is Operation.CONV:
@@ -64,18 +64,18 @@ def _of_windows(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndar
     return window.over(_by_channel(memory, d, window, np.int64, zero))[:, :, 0, 0] - zero
 
 
-def _copied(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+def _copied(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     """Lanes of each block, from others of the operand's."""
     operand = first_operand(memory, d, window, d["out_blocks"], np.int64, d["a_zero"])
     each = window.over(operand)[:, :, 0, 0]
     blocks = each.reshape(*each.shape[:2], d["out_blocks"], memory.lanes)
-    found, k = blocks.copy(), np.arange(d["lanes"])
+    copied, k = blocks.copy(), np.arange(d["lanes"])
     for o, a in zip(d["o_lane"] + k * d["o_lane_step"], d["a_lane"] + k * d["a_lane_step"], strict=True):
-        found[..., o] = blocks[..., a]
-    return found.reshape(each.shape)[..., : result_channels(d, memory.lanes)]
+        copied[..., o] = blocks[..., a]
+    return copied.reshape(each.shape)[..., : result_channels(d, memory.lanes)]
 
 
-def _convolved(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+def _convolved(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     channels = (d["in_blocks"] - 1) * memory.lanes + d["in_tail"]
     matrix, exact = weights(memory, d, window, channels - d["a_lane"])
     operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[..., d["a_lane"] : channels]
@@ -85,7 +85,7 @@ def _convolved(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarr
     return (taken.reshape(pixels, terms) @ matrix).reshape(*taken.shape[:2], -1).astype(np.int64)
 
 
-def _depthwise(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+def _depthwise(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow) -> np.ndarray:
     matrix, _ = weights(memory, d, window, 1)
     operand = _by_channel(memory, d, window, np.int32, d["a_zero"])
     operand -= d["a_zero"]
@@ -100,6 +100,6 @@ def _depthwise(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarr
     return sums.astype(np.int64)
 
 
-def _by_channel(memory: Memory, d: Mapping[str, int], window: Window, dtype: type[np.generic], padding: int) -> np.ndarray:
+def _by_channel(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, dtype: type[np.generic], padding: int) -> np.ndarray:
     """The operand of what takes each channel by itself."""
     return first_operand(memory, d, window, d["out_blocks"], dtype, padding)[..., : result_channels(d, memory.lanes)]

@@ -13,7 +13,7 @@ WEIGHTED = [operation for operation in Operation if operation.has_weights]
 PAIRED = [operation for operation in Operation if operation.needs_second]
 
 
-class Entry(NamedTuple):
+class DescriptorEntry(NamedTuple):
     """An entry of the descriptor table."""
 
     kind: Kind
@@ -21,12 +21,12 @@ class Entry(NamedTuple):
     problem: str  # why commands that name it raise FIELD; empty: they do not
 
 
-def entry_of(command: Command, lanes: int) -> Entry:
+def entry_of(command: Command, lanes: int) -> DescriptorEntry:
     """The entry that a DESCRIBE command makes."""
     assert command.kind is not None
     values = {name: command.values.get(name, 0) for name in command.layout.by_name}
     problem = _transfer_problem(values, lanes) if command.kind is Kind.TRANSFER else _computation_problem(values, lanes)
-    return Entry(command.kind, values, problem)
+    return DescriptorEntry(command.kind, values, problem)
 
 
 def _transfer_problem(d: Mapping[str, int], lanes: int) -> str:
@@ -87,17 +87,17 @@ def moved(d: Mapping[str, int], command: Mapping[str, int], lanes: int) -> Mappi
     operation = d["operation"]  # of a corrupted entry: none that there is
     if operation in WEIGHTED and not d["w_slots"]:
         raise Fault(Error.FIELD, "w_slots is 0")
-    read, made = command["from_block"], command["to_block"]
+    read, written = command["from_block"], command["to_block"]
     slot = command["slot"] % d["w_slots"] if d["w_slots"] else 0
-    found = {
+    bases = {
         "a_base": d["a_base"] + read * d["a_block_words"],
-        "b_base": d["b_base"] + (read if operation in PAIRED else made) * d["b_block_words"],
-        "o_base": d["o_base"] + made * d["o_block_words"],
+        "b_base": d["b_base"] + (read if operation in PAIRED else written) * d["b_block_words"],
+        "o_base": d["o_base"] + written * d["o_block_words"],
         "bias": d["bias"] + slot * d["bias_slot_words"],
         "factors": d["factors"] + command["factor"],
         "w_base": d["w_base"] + lanes * slot * d["w_slot_words"],
     }
-    for name, value in found.items():
+    for name, value in bases.items():
         if value > COMPUTATION.by_name[name].most:
             raise Fault(Error.BUFFER, f"{name} moved to {value}; accepted: up to {COMPUTATION.by_name[name].most}")
-    return {**d, **found}
+    return {**d, **bases}

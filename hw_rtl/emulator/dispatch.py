@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from hw_rtl.emulator.chip import Chip
+from hw_rtl.emulator.chip import EmulatedChip
 from hw_rtl.emulator.errors import ProgramError
-from hw_rtl.emulator.jobs import EXEC, OPCODES, Job
+from hw_rtl.emulator.jobs import EXEC, OPCODES, DispatchedJob
 from lfopt.isa.program import WAITS, Command, unrolled
 from lfopt.isa.tables import MOVING, NO_WAIT, RUN, Error, Kind, Queue
 
 
-def dispatched(chip: Chip, commands: Sequence[Command]) -> Iterator[Job | Command]:
+def dispatched(chip: EmulatedChip, commands: Sequence[Command]) -> Iterator[DispatchedJob | Command]:
     """Jobs, and DESCRIBE commands, which take effect when the next one is asked for. Raises ProgramError DESCRIPTOR."""
     hazards = chip.memory.hazards
     number = [0, 0, 0]  # by queue: commands before
@@ -29,7 +29,7 @@ def dispatched(chip: Chip, commands: Sequence[Command]) -> Iterator[Job | Comman
             text = f"entry {descriptor} is {entry.kind.name if entry else 'empty'}; accepted: {wanted.name}"
             raise ProgramError(Error.DESCRIPTOR, Queue(queue + 1), number[queue], text)
         finished = targets if hazards is None else hazards.dispatch(queue, targets, descriptor)
-        yield Job(queue, number[queue], descriptor, _numbers(values), entry, targets, finished)
+        yield DispatchedJob(queue, number[queue], descriptor, _numbers(values), entry, targets, finished)
         number[queue] += 1
 
 

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.operands import b_patch
 from hw_rtl.emulator.patch import Patch, Writes
 from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
 
 
-def result_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
+def result_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
     """The result of these sums, int64 [row][column][channel], row by row. Raises Fault BUFFER, Hazard."""
     count, width, channels = sums.shape
     blocks, lanes = d["out_blocks"], memory.lanes
-    made = np.zeros((count, width, blocks * lanes), np.uint8)
-    made[..., :channels] = _result(memory, d, sums)
-    words = made.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3)
+    results = np.zeros((count, width, blocks * lanes), np.uint8)
+    results[..., :channels] = _result(memory, d, sums)
+    words = results.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3)
     slots = (((row + y) * d["o_row_step"] + d["o_row"]) % d["o_slots"] for y in range(count))
     patches = [Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots]
     written = _written(d, lanes)[:, None]
@@ -28,29 +28,29 @@ def result_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarr
 
 def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
     """Which lanes of each block are written: bool [block][lane]. The others stay as they are."""
-    found = np.ones((d["out_blocks"], lanes), bool)
+    enabled = np.ones((d["out_blocks"], lanes), bool)
     if d["operation"] == Operation.COPY and d["lanes"]:
-        found[:] = False
-        found[:, d["o_lane"] + np.arange(d["lanes"]) * d["o_lane_step"]] = True
+        enabled[:] = False
+        enabled[:, d["o_lane"] + np.arange(d["lanes"]) * d["o_lane_step"]] = True
     elif d["operation"] == Operation.CONV:
-        found[:, : d["o_lane"]] = False
-    found[-1, d["out_tail"] :] = False
-    return found
+        enabled[:, : d["o_lane"]] = False
+    enabled[-1, d["out_tail"] :] = False
+    return enabled
 
 
-def held_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
+def held_writes(memory: EmulatedMemory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
     """These sums, int64 [row][column][channel], as they are held: int32, row by row."""
     count, width, channels = sums.shape
     blocks, lanes = d["out_blocks"], memory.lanes
-    found = np.empty((count, width, blocks * lanes), "<i4")
-    found[..., channels:] = memory.rng.integers(-(1 << 31), 1 << 31)
-    found[..., :channels] = sums
-    stored = np.ascontiguousarray(found.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3))
+    padded = np.empty((count, width, blocks * lanes), "<i4")
+    padded[..., channels:] = memory.rng.integers(-(1 << 31), 1 << 31)
+    padded[..., :channels] = sums
+    stored = np.ascontiguousarray(padded.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3))
     words = stored.reshape(count, blocks, -1).view(np.uint8).reshape(count, blocks, width * WINDOW, lanes)
     return [(b_patch(d, row + y, width * WINDOW), words[y], None) for y in range(count)]
 
 
-def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:
+def _result(memory: EmulatedMemory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:
     """Sums as the bytes that are written."""
     channels = sums.shape[2]
     if d["has_bias"]:
@@ -60,19 +60,19 @@ def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarra
     elif d["bias_value"]:
         sums = wrapped(sums + d["bias_value"])
     if d["scale"] == Scale.CHANNEL:
-        multiplier, shift, half = _factors(memory, d["factors"], d["out_blocks"], channels)
-        sums = (sums * multiplier + half >> shift) + d["o_zero"]
+        multiplier, shift, rounding = _factors(memory, d["factors"], d["out_blocks"], channels)
+        sums = (sums * multiplier + rounding >> shift) + d["o_zero"]
     elif d["scale"] == Scale.SCALAR:
         sums = (sums * d["multiplier"] + (1 << d["shift"] - 1) >> d["shift"]) + d["o_zero"]
-    found = np.minimum(np.maximum(sums, d["low"]), d["high"]).astype(np.uint8)
+    clamped = np.minimum(np.maximum(sums, d["low"]), d["high"]).astype(np.uint8)
     if d["has_table"]:
         words = TABLE_BYTES // memory.lanes
         patch = Patch(memory.spaces[Space.TABLES].start + d["table_id"] * words, words)
-        found = memory.get(patch, Space.TABLES).reshape(-1)[found]
-    return found
+        clamped = memory.get(patch, Space.TABLES).reshape(-1)[clamped]
+    return clamped
 
 
-def _factors(memory: Memory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _factors(memory: EmulatedMemory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(multipliers, shifts, what rounds) of all channels: int64. Shifts of 0 and 63 are done, not refused, as in hardware."""
     patch = Patch(memory.spaces[Space.FACTORS].start + row * FACTOR_BYTES, blocks * FACTOR_BYTES)
     stored = memory.get(patch, Space.FACTORS)

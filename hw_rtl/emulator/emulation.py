@@ -9,10 +9,10 @@ from functools import cache
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from hw_rtl.emulator.chip import Chip
+from hw_rtl.emulator.chip import EmulatedChip
 from hw_rtl.emulator.errors import ProgramError
-from hw_rtl.emulator.memory import Memory
-from hw_rtl.emulator.scheduler import Order, run
+from hw_rtl.emulator.memory import EmulatedMemory
+from hw_rtl.emulator.scheduler import QueueOrder, run
 from hw_rtl.emulator.source import source_of
 from lfopt.isa.tables import BEAT_BYTES, TABLE_BYTES, WINDOW, WORD_BYTES, Class, Opcode, Queue
 
@@ -34,7 +34,7 @@ def emulate(
     *,
     lanes: int = 16,
     buffer_bytes: int = 262144,
-    order: Order = Order.PROGRAM,
+    order: QueueOrder = QueueOrder.PROGRAM,
     rng: np.random.Generator | None = None,
     read_region: tuple[int, int] | None = None,
     write_region: tuple[int, int] | None = None,
@@ -55,7 +55,7 @@ def emulate(
         raise ValueError(
             f"found a memory {memory.dtype}{list(memory.shape)}, a program of {len(program)} bytes; accepted: uint8, words of {WORD_BYTES}"
         )
-    chip = Chip(Memory(memory, lanes, buffer_bytes, rng or np.random.default_rng(0), read_region, write_region, check))
+    chip = EmulatedChip(EmulatedMemory(memory, lanes, buffer_bytes, rng or np.random.default_rng(0), read_region, write_region, check))
     source = source_of(program)
     with _controller().limit(limits=1):  # products are small: with threads, more time goes to waking them
         run(chip, source.commands, order, queue_depth)

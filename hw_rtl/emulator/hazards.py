@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hw_rtl.emulator.errors import Hazard
-from hw_rtl.emulator.jobs import EXEC, OPCODES, Job
+from hw_rtl.emulator.jobs import EXEC, OPCODES, DispatchedJob
 from hw_rtl.emulator.patch import Patch
 
 ALL_BLOCKS = 1 << 16  # more than the blocks of any result
@@ -37,7 +37,7 @@ class Hazards:
     still writing, so a result may be read by a computation that waits for it, alone.
     """
 
-    job: Job  # the one that is running
+    job: DispatchedJob  # the one that is running
 
     def __init__(self, words: int, beats: int) -> None:
         self.chip = Accesses.none("word", words, random=True)
@@ -52,10 +52,10 @@ class Hazards:
     def dispatch(self, queue: int, targets: Sequence[int], descriptor: int) -> tuple[int, ...]:
         """Commands of each queue that are finished when this one starts."""
         known = self.known[queue]
-        found = self._closed(_most(self.dispatcher, known[-1] if known else NONE, targets))
-        known.append(found)
+        finished = self._closed(_most(self.dispatcher, known[-1] if known else NONE, targets))
+        known.append(finished)
         self.named.setdefault(descriptor, [*NONE])[queue] = len(known)
-        return found
+        return finished
 
     def describe(self, descriptor: int) -> None:
         """Note that DESCRIBE has waited for the commands that name its entry."""

@@ -19,7 +19,7 @@ CACHED = 64  # matrices of weights that are kept unpacked
 T = TypeVar("T")
 
 
-class Memory:
+class EmulatedMemory:
     """DRAM, and the memories on chip side by side, as the running command finds them."""
 
     def __init__(
@@ -73,12 +73,12 @@ class Memory:
         np.copyto(patch.words(self.bytes, self.lanes), values, where=True if lanes is None else lanes)
         patch.entries(self.changed)[...] = self.clock
 
-    def cached(self, key: tuple[object, ...], patches: Sequence[Patch], made: Callable[[], T]) -> T:
-        """What `made` makes of those words, made anew only if they have changed."""
-        found = self.cache.pop(key, None)
-        if found is None or any(int(patch.entries(self.changed).max()) > found[0] for patch in patches):
-            found = (self.clock, made())
+    def cached(self, key: tuple[object, ...], patches: Sequence[Patch], compute: Callable[[], T]) -> T:
+        """What `compute` makes of those words, computed anew only if they have changed."""
+        known = self.cache.pop(key, None)
+        if known is None or any(int(patch.entries(self.changed).max()) > known[0] for patch in patches):
+            known = (self.clock, compute())
             if len(self.cache) >= CACHED:
                 del self.cache[next(iter(self.cache))]
-        self.cache[key] = found
-        return found[1]  # pyright: ignore[reportReturnType]
+        self.cache[key] = known
+        return known[1]  # pyright: ignore[reportReturnType]

@@ -6,18 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.patch import Patch
-from hw_rtl.emulator.windows import Window
+from hw_rtl.emulator.windows import OperandWindow
 from lfopt.isa.tables import WINDOW, Operation, Space
 
 
-def first_operand(memory: Memory, d: Mapping[str, int], window: Window, blocks: int, dtype: type[np.generic], padding: int) -> np.ndarray:
+def first_operand(
+    memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, blocks: int, dtype: type[np.generic], padding: int
+) -> np.ndarray:
     """The part of the operand that a command needs: [row][column][channel of whole blocks], raw values, padding where there is none."""
     rows, columns = window.rows, window.columns
-    found = np.empty((rows.size, columns.size, blocks, memory.lanes), dtype)
+    operand = np.empty((rows.size, columns.size, blocks, memory.lanes), dtype)
     if rows.padded(d["a_height"]) or columns.padded(d["a_width"]):
-        found[...] = padding
+        operand[...] = padding
     stored = byte_type(d["a_unsigned"])
     by_block = d["operation"] != Operation.CONV
     stretches = list(columns.inside(d["a_width"]))
@@ -26,29 +28,29 @@ def first_operand(memory: Memory, d: Mapping[str, int], window: Window, blocks: 
             start = d["a_base"] + row % d["a_slots"] * d["a_slot_words"]
             for to_columns, from_columns in stretches:
                 patch = Patch(start + from_columns.start, len(from_columns), blocks, d["a_block_words"], from_columns.step)
-                found[at, to_columns] = memory.get(patch, Space.BUFFER, by_block=by_block).view(stored).transpose(1, 0, 2)
-    return found.reshape(rows.size, columns.size, blocks * memory.lanes)
+                operand[at, to_columns] = memory.get(patch, Space.BUFFER, by_block=by_block).view(stored).transpose(1, 0, 2)
+    return operand.reshape(rows.size, columns.size, blocks * memory.lanes)
 
 
-def second_operand(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
+def second_operand(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
     """The second operand of ADD and MUL, for these rows: int64 [row][column][channel], zero point subtracted."""
     columns = 1 if d["b_vector"] else d["o_width"]
     stored = byte_type(d["b_unsigned"])
-    found = np.empty((count, columns, d["out_blocks"], memory.lanes), np.int64)
+    operand = np.empty((count, columns, d["out_blocks"], memory.lanes), np.int64)
     for y in range(count):
         patch = b_patch(d, row + y, columns)
-        found[y] = memory.get(patch, Space.BUFFER, by_block=True).view(stored).transpose(1, 0, 2)
-    return found.reshape(count, columns, -1)[..., : result_channels(d, memory.lanes)] - d["b_zero"]
+        operand[y] = memory.get(patch, Space.BUFFER, by_block=True).view(stored).transpose(1, 0, 2)
+    return operand.reshape(count, columns, -1)[..., : result_channels(d, memory.lanes)] - d["b_zero"]
 
 
-def held_sums(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
+def held_sums(memory: EmulatedMemory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
     """Sums that earlier commands have left: int64 [row][column][channel]."""
     width, blocks, lanes = d["o_width"], d["out_blocks"], memory.lanes
-    found = np.empty((count, width, blocks, lanes), np.int64)
+    sums = np.empty((count, width, blocks, lanes), np.int64)
     for y in range(count):
         stored = np.ascontiguousarray(memory.get(b_patch(d, row + y, width * WINDOW), Space.BUFFER, by_block=True))
-        found[y] = stored.reshape(blocks, -1).view("<i4").reshape(blocks, width, lanes).transpose(1, 0, 2)
-    return found.reshape(count, width, -1)[..., : result_channels(d, lanes)]
+        sums[y] = stored.reshape(blocks, -1).view("<i4").reshape(blocks, width, lanes).transpose(1, 0, 2)
+    return sums.reshape(count, width, -1)[..., : result_channels(d, lanes)]
 
 
 def b_patch(d: Mapping[str, int], row: int, columns: int) -> Patch:

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from enum import Enum
 
-from hw_rtl.emulator.chip import Chip
+from hw_rtl.emulator.chip import EmulatedChip
 from hw_rtl.emulator.dispatch import dispatched
-from hw_rtl.emulator.jobs import EXEC, LOAD, STORE, Job
+from hw_rtl.emulator.jobs import EXEC, LOAD, STORE, DispatchedJob
 from hw_rtl.emulator.patch import Writes
 from lfopt.isa.program import Command
 from lfopt.isa.tables import DESCRIPTORS
@@ -17,7 +17,7 @@ WRITING = 3  # beside the queues, something that may happen next: a computation'
 STRETCH = 8  # steps for which order RANDOM keeps to a preference, on average
 
 
-class Order(Enum):
+class QueueOrder(Enum):
     """In which order the commands of different queues run. All but PROGRAM keep to the waits alone."""
 
     PROGRAM = "program"  # one after the other, as they stand
@@ -26,13 +26,13 @@ class Order(Enum):
     RANDOM = "random"  # stretches of one of the three; by `rng`
 
 
-def run(chip: Chip, commands: Sequence[Command], order: Order, queue_depth: int | None) -> None:
+def run(chip: EmulatedChip, commands: Sequence[Command], order: QueueOrder, queue_depth: int | None) -> None:
     """Run all commands. Raises ProgramError, Hazard."""
-    if order is not Order.PROGRAM:
+    if order is not QueueOrder.PROGRAM:
         Scheduler(chip, order, queue_depth).run(commands)
         return
     for what in dispatched(chip, commands):
-        if isinstance(what, Job):
+        if isinstance(what, DispatchedJob):
             writes = chip.run(what)
             if what.queue == EXEC:
                 chip.finish(what, writes)
@@ -44,15 +44,15 @@ class Scheduler:
     A computation's result is held back until the next one has read its operands, unless something waits for it, as hardware may do.
     """
 
-    def __init__(self, chip: Chip, order: Order, queue_depth: int | None) -> None:
+    def __init__(self, chip: EmulatedChip, order: QueueOrder, queue_depth: int | None) -> None:
         self.chip = chip
         self.order = order
         self.queue_depth = queue_depth
-        self.queues: tuple[deque[Job], ...] = (deque(), deque(), deque())
+        self.queues: tuple[deque[DispatchedJob], ...] = (deque(), deque(), deque())
         self.completed = [0, 0, 0]
         self.named = [[0, 0, 0] for _ in range(DESCRIPTORS)]  # by entry: 1 + index of each queue's last command that names it
-        self.held: tuple[Job, Writes] | None = None  # a computation and its result
-        self.preference = [LOAD, EXEC, WRITING, STORE] if order is Order.EAGER_LOADS else [STORE, EXEC, WRITING, LOAD]
+        self.held: tuple[DispatchedJob, Writes] | None = None  # a computation and its result
+        self.preference = [LOAD, EXEC, WRITING, STORE] if order is QueueOrder.EAGER_LOADS else [STORE, EXEC, WRITING, LOAD]
 
     def run(self, commands: Sequence[Command]) -> None:
         """Run everything. Raises ProgramError, Hazard."""
@@ -61,11 +61,11 @@ class Scheduler:
         what = next(coming, None)
         while True:
             while what is not None and self._may_dispatch(what):
-                if isinstance(what, Job):
+                if isinstance(what, DispatchedJob):
                     self.queues[what.queue].append(what)
                     self.named[what.descriptor][what.queue] = what.index + 1
                 what = next(coming, None)
-            if self.order is Order.RANDOM and rng.random() < 1 / STRETCH:
+            if self.order is QueueOrder.RANDOM and rng.random() < 1 / STRETCH:
                 self.preference = rng.permutation(4).tolist()
             action = next((action for action in self.preference if self._may_start(action)), None)
             if action is None:
@@ -73,8 +73,8 @@ class Scheduler:
             self._do(action)
         assert what is None and not any(self.queues)
 
-    def _may_dispatch(self, what: Job | Command) -> bool:
-        if isinstance(what, Job):
+    def _may_dispatch(self, what: DispatchedJob | Command) -> bool:
+        if isinstance(what, DispatchedJob):
             return self.queue_depth is None or len(self.queues[what.queue]) < self.queue_depth
         return all(done >= named for done, named in zip(self.completed, self.named[what.descriptor], strict=True))
 

@@ -11,7 +11,7 @@ from lfopt.isa.program import BadProgram, Command, decode
 from lfopt.isa.tables import LOOP_DEPTH, LOOP_WORDS, PAYLOAD_WORDS, PAYLOADS, WORD_BITS, WORD_BYTES, WORDS, Error, Kind, Opcode
 
 
-class Source(NamedTuple):
+class ProgramSource(NamedTuple):
     """The part of a program that runs."""
 
     commands: Sequence[Command]  # up to HALT, or to the first word at fault; without the loops that are open there
@@ -20,18 +20,18 @@ class Source(NamedTuple):
     fault: Fault | None  # found behind the commands
 
 
-def source_of(program: bytes) -> Source:
+def source_of(program: bytes) -> ProgramSource:
     """The commands up to HALT or to the first word at fault.
 
     All faults of words and loops stand at fixed places. A fault inside a loop is met in the loop's first turn: what is before it runs once, and the
     loops that are still open then are left out.
     """
-    found, fault = _decoded(program)
+    commands, fault = _decoded(program)
     kept: list[Command] = []
     open_loops: list[tuple[int, int]] = []  # (place in `kept`, first word)
     words_run = [0]  # of the program, then of every open loop
     words = 0
-    for command in found:
+    for command in commands:
         size = _size(command.opcode)
         if here := _loop_fault(command, [first for _, first in open_loops], words + size):
             fault = here
@@ -52,7 +52,7 @@ def source_of(program: bytes) -> Source:
     else:
         fault = fault or Fault(Error.PROGRAM, "the program ends without HALT")
     unclosed = {start for start, _ in open_loops}
-    return Source([command for at, command in enumerate(kept) if at not in unclosed], words, sum(words_run), fault)
+    return ProgramSource([command for at, command in enumerate(kept) if at not in unclosed], words, sum(words_run), fault)
 
 
 def _loop_fault(command: Command, first_words: Sequence[int], end: int) -> Fault | None:
@@ -74,20 +74,20 @@ def _decoded(program: bytes) -> tuple[list[Command], Fault | None]:
         return decode(program), None
     except BadProgram:
         pass
-    found: list[Command] = []
+    commands: list[Command] = []
     at = 0
     while at < len(program):  # word by word, to find the place
         opcode = program[at] & 15
         size = WORD_BYTES * _size(opcode)
         words = program[at : at + size]
         try:
-            found += decode(words)
+            commands += decode(words)
         except BadProgram as error:
-            return found, Fault(_word_error(words, opcode, size), f"word {at // WORD_BYTES} of the program: {error}")
+            return commands, Fault(_word_error(words, opcode, size), f"word {at // WORD_BYTES} of the program: {error}")
         at += size
         if opcode == Opcode.HALT:
             break
-    return found, None
+    return commands, None
 
 
 def _word_error(words: bytes, opcode: int, size: int) -> Error:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from hw_rtl.emulator.errors import Fault
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.patch import Patch
 from lfopt.isa.tables import BEAT_BYTES, FACTOR_BYTES, TABLE_BYTES, Class, Error, Space
 
 
-def transfer(memory: Memory, d: Mapping[str, int], command: Mapping[str, int], *, store: bool) -> None:
+def transfer(memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], *, store: bool) -> None:
     """Copy the rows of a command, as the descriptor `d` says. Raises Fault FIELD, BUFFER, REGION, BUS; Hazard."""
     if store and d["space"] != Space.BUFFER:
         raise Fault(Error.FIELD, "a store from another space than BUFFER")
@@ -20,7 +20,7 @@ def transfer(memory: Memory, d: Mapping[str, int], command: Mapping[str, int], *
         _copy_row(memory, d, command, k, store)
 
 
-def _copy_row(memory: Memory, d: Mapping[str, int], command: Mapping[str, int], k: int, store: bool) -> None:
+def _copy_row(memory: EmulatedMemory, d: Mapping[str, int], command: Mapping[str, int], k: int, store: bool) -> None:
     """Copy row k of a command."""
     lanes, columns, tail = memory.lanes, d["columns"], d["tail"]
     space = Space(d["space"])
@@ -52,7 +52,7 @@ def _copy_row(memory: Memory, d: Mapping[str, int], command: Mapping[str, int], 
             memory.put(patch, space, values)
 
 
-def _pieces(memory: Memory, d: Mapping[str, int], address: int, blocks: int, piece_bytes: int, store: bool) -> np.ndarray:
+def _pieces(memory: EmulatedMemory, d: Mapping[str, int], address: int, blocks: int, piece_bytes: int, store: bool) -> np.ndarray:
     """Pieces of DRAM, one a block, counted: uint8 [block][byte], no copy. Raises Fault REGION, BUS; Hazard."""
     block_bytes = d["block_beats"] * BEAT_BYTES
     end = address + (blocks - 1) * block_bytes + piece_bytes

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.memory import EmulatedMemory
 from hw_rtl.emulator.operands import byte_type, result_channels
 from hw_rtl.emulator.patch import Patch
-from hw_rtl.emulator.windows import Window
+from hw_rtl.emulator.windows import OperandWindow
 from lfopt.isa.tables import Operation, Space
 
 EXACT_FLOAT32 = 1 << 24  # integers up to here are exact in a float32
 KEY = "operation w_base w_block_bytes out_blocks out_tail o_lane b_zero b_unsigned a_unsigned a_zero".split()  # all that a matrix is made by
 
 
-def weights(memory: Memory, d: Mapping[str, int], window: Window, depth: int) -> tuple[np.ndarray, type[np.generic]]:
+def weights(memory: EmulatedMemory, d: Mapping[str, int], window: OperandWindow, depth: int) -> tuple[np.ndarray, type[np.generic]]:
     """Weights of the kernel rows that are not skipped: ([kernel row, kernel column, input channel][output channel], their type).
 
     The zero point is subtracted. The type is the shortest of floats in which no sum of products with this operand is rounded; DEPTHWISE: int32.
@@ -31,19 +31,19 @@ def weights(memory: Memory, d: Mapping[str, int], window: Window, depth: int) ->
     for patch in patches:
         memory.touch(patch, Space.BUFFER, writes=False)
 
-    def made() -> tuple[np.ndarray, type[np.generic]]:
+    def matrix_of() -> tuple[np.ndarray, type[np.generic]]:
         stored = memory.bytes.view(byte_type(d["b_unsigned"]))
-        found = np.full((terms, result_channels(d, lanes)), d["b_zero"], np.int32)
+        matrix = np.full((terms, result_channels(d, lanes)), d["b_zero"], np.int32)
         for block, (start, n) in enumerate(places):
-            found[:, block * lanes + ahead : block * lanes + ahead + n] = stored[start : start + terms * n].reshape(terms, n)
-        found -= d["b_zero"]
+            matrix[:, block * lanes + ahead : block * lanes + ahead + n] = stored[start : start + terms * n].reshape(terms, n)
+        matrix -= d["b_zero"]
         if d["operation"] == Operation.DEPTHWISE:
-            return found, np.int32
-        most = _reach(d["a_unsigned"], d["a_zero"]) * int(np.abs(found).sum(axis=0, dtype=np.int64).max())
+            return matrix, np.int32
+        most = _reach(d["a_unsigned"], d["a_zero"]) * int(np.abs(matrix).sum(axis=0, dtype=np.int64).max())
         exact = np.float32 if most < EXACT_FLOAT32 else np.float64
-        return found.astype(exact), exact
+        return matrix.astype(exact), exact
 
-    return memory.cached((skipped, terms, *(d[name] for name in KEY)), patches, made)
+    return memory.cached((skipped, terms, *(d[name] for name in KEY)), patches, matrix_of)
 
 
 def _patch_of_bytes(start: int, size: int, lanes: int) -> Patch:

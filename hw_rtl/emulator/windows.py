@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Axis(NamedTuple):
+class WindowAxis(NamedTuple):
     """The places along one axis of an operand that a command looks at, as a short array holds them.
 
     Neighbouring windows that leave no gap share places: the array is a stretch of the operand. Otherwise it holds every window by itself.
@@ -60,16 +60,16 @@ class Axis(NamedTuple):
         return self.first < 0 or self.first + (self.outputs - 1) * self.stride + (self.kernel - 1) * self.dilation >= length
 
 
-class Window(NamedTuple):
+class OperandWindow(NamedTuple):
     """Where the windows of a command lie in its operand."""
 
-    rows: Axis
-    columns: Axis
+    rows: WindowAxis
+    columns: WindowAxis
     first_kernel_row: int  # those before are padding for all rows of the command
     kernel_rows: int  # those behind are padding for all rows of the command
 
     @classmethod
-    def of(cls, d: Mapping[str, int], row: int, count: int) -> Window | None:
+    def of(cls, d: Mapping[str, int], row: int, count: int) -> OperandWindow | None:
         """The windows of these rows; None if all kernel rows are padding."""
         top = row * d["stride_rows"] - d["pad_rows"]
         bottom = top + (count - 1) * d["stride_rows"]
@@ -77,8 +77,8 @@ class Window(NamedTuple):
         end = min(d["kernel_rows"], -((top - d["a_height"]) // d["dilation"]))
         if first >= end:
             return None
-        rows = Axis(count, end - first, d["stride_rows"], d["dilation"], top + first * d["dilation"])
-        columns = Axis(d["o_width"], d["kernel_columns"], d["stride_columns"], d["dilation"], -d["pad_columns"])
+        rows = WindowAxis(count, end - first, d["stride_rows"], d["dilation"], top + first * d["dilation"])
+        columns = WindowAxis(d["o_width"], d["kernel_columns"], d["stride_columns"], d["dilation"], -d["pad_columns"])
         return cls(rows, columns, first, end - first)
 
     def over(self, operand: np.ndarray) -> np.ndarray:

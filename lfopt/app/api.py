@@ -174,7 +174,7 @@ def pareto(
     """
     given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}
     config = replace(validate(Config, given, "pareto"), hardware=_chip(hardware, None, element_bytes))
-    asked = question(
+    query = question(
         config,
         over=over,
         buffers=buffers,
@@ -186,7 +186,7 @@ def pareto(
         seed=seed,
         time_limit=time_limit,
     )
-    return front_of(_network(model), asked, progress)
+    return front_of(_network(model), query, progress)
 
 
 def plan(
@@ -244,7 +244,7 @@ def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | No
     network without weights, InvalidPlan for a plan that cannot be carried out.
     """
     loaded, graph = _planned(plan, model)
-    rng = _dice(seed)
+    rng = _generator(seed)
     if fill and not graph.has_values:
         graph = calibrated(graph, rng)
     if inputs is None:
@@ -423,7 +423,7 @@ def _check_seconds(name: str, seconds: object, *, positive: bool = False) -> Non
         raise InvalidConfig(f"{name}: found {seconds!r}; accepted: seconds {'above' if positive else 'from'} 0")
 
 
-def _dice(seed: int) -> np.random.Generator:
+def _generator(seed: int) -> np.random.Generator:
     if type(seed) is not int or seed < 0:
         raise InvalidConfig(f"seed: found {seed!r}; accepted: a whole number of at least 0")
     return np.random.default_rng(seed)

@@ -104,8 +104,8 @@ def _graph(model: ModelProto) -> Graph:
     taken_as = {graph.label(name): graph.tensors[name].dtype for name in graph.inputs}
     for value in model.graph.input:
         declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
-        if (taken := taken_as.get(value.name, declared)) != declared:
-            raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {taken}; accepted: the same type")
+        if (accepted_as := taken_as.get(value.name, declared)) != declared:
+            raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {accepted_as}; accepted: the same type")
     return graph
 
 

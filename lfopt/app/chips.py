@@ -89,8 +89,8 @@ def hardware_fields() -> Iterator[FieldAnswer]:
     for field in described(Hardware):
         numeric = field.type not in ("true or false", "text", "object")
         least, most = bounds(field.name) if numeric else (None, None)
-        there = getattr(built, field.name)
-        source = DEFAULTS_FROM.get(field.name) or ("as in `hw_rtl`" if there == getattr(plain, field.name) else f"assumed; `hw_rtl` has {there}")
+        value = getattr(built, field.name)
+        source = DEFAULTS_FROM.get(field.name) or ("as in `hw_rtl`" if value == getattr(plain, field.name) else f"assumed; `hw_rtl` has {value}")
         yield FieldAnswer(field.name, field.type, field.default, least, most, unit(field.name), source, field.text)
 
 

@@ -77,16 +77,16 @@ def main() -> None:
 def _run(words: Sequence[str]) -> object:
     try:
         check_wings()
-        said = tokens.read(words, _takes)
-        for line in said.notes:
+        command_line = tokens.read(words, _takes)
+        for line in command_line.notes:
             sys.stderr.write(f"note: {line}\n")
-        if not {"--help", "-h", "--version"} & {*said.tokens[:1], *said.tokens[-1:]}:
+        if not {"--help", "-h", "--version"} & {*command_line.tokens[:1], *command_line.tokens[-1:]}:
             from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
 
-            expect(said)
-        if said.tokens and said.tokens[0] in COMMANDS and said.tokens[0] not in GROUPS:
-            app[said.tokens[0]].help = None  # the line of the list: a page of its own is the command's docstring
-        return app(said.tokens, exit_on_error=False, print_error=False, result_action="return_value")
+            expect(command_line)
+        if command_line.tokens and command_line.tokens[0] in COMMANDS and command_line.tokens[0] not in GROUPS:
+            app[command_line.tokens[0]].help = None  # the line of the list: a page of its own is the command's docstring
+        return app(command_line.tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         from lfopt.app.refusals import refusal  # noqa: PLC0415  (seldom)
 

@@ -141,7 +141,7 @@ def _settings(one: Plan, other: Plan) -> Iterator[tuple[str, str, str]]:
     yield from _different({name: getattr(one, name) for name in plain}, {name: getattr(other, name) for name in plain}, "")
     yield from _different({"objective": one.search.objective}, {"objective": other.search.objective}, "search.")
     yield from _different(asdict(one.search.constraints), asdict(other.search.constraints), "")
-    names = [entry.name for entry in fields(Hardware)]
+    names = [column.name for column in fields(Hardware)]
     chips = ({name: getattr(plan.hardware, name) for name in names if name != "energy"} | asdict(plan.hardware.energy) for plan in (one, other))
     yield from _different(next(chips), next(chips), "hardware.")
 

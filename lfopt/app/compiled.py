@@ -122,10 +122,10 @@ def compile_graph(
 
     def make(folder: Path) -> dict[str, str]:
         tuning = Tuning(target, threads, compiler, report, element) if tune else None
-        each, images = image_by_image(graph)
-        plan = plan_for_cpu(each, hardware, target, report, tuning, element)
+        image_graph, images = image_by_image(graph)
+        plan = plan_for_cpu(image_graph, hardware, target, report, tuning, element)
         report("printing C", 0.0)
-        source = emit_c(plan, each, target, threads=threads, element=element, images=images)
+        source = emit_c(plan, image_graph, target, threads=threads, element=element, images=images)
         write_source(source, folder)
         report("compiling", 0.0)
         library = build(source, folder, compiler, os.cpu_count() or 1).library
@@ -161,8 +161,8 @@ def print_graph(
     """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
     check_options(target, threads, element)
     _check_values(graph, label)
-    each, images = image_by_image(graph)
-    return emit_c(plan_for_cpu(each, hardware, target, element=element), each, target, threads=threads, element=element, images=images)
+    image_graph, images = image_by_image(graph)
+    return emit_c(plan_for_cpu(image_graph, hardware, target, element=element), image_graph, target, threads=threads, element=element, images=images)
 
 
 def image_by_image(graph: Graph) -> tuple[Graph, int]:
@@ -212,30 +212,30 @@ def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32"
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 
-class _WholeMapsApart(Adapted[Floor]):
+class _WholeMaps(Adapted[Floor]):
     """A cost model in which some operators begin a group of their own, with nothing but an epilogue."""
 
-    def __init__(self, model: CostModel[Floor], apart: int, is_epilogue: Callable[[int], bool]) -> None:
-        """`apart`: the mask of those operators."""
+    def __init__(self, model: CostModel[Floor], whole_maps: int, is_epilogue: Callable[[int], bool]) -> None:
+        """`whole_maps`: the mask of those operators."""
         super().__init__(model)
-        self.apart, self.is_epilogue = apart, is_epilogue
+        self.whole_maps, self.is_epilogue = whole_maps, is_epilogue
 
     @property
     def simpler(self) -> CostModel | None:
         """The same of the simpler model."""
         simpler = self.model.simpler
-        return None if simpler is None else _WholeMapsApart(simpler, self.apart, self.is_epilogue)
+        return None if simpler is None else _WholeMaps(simpler, self.whole_maps, self.is_epilogue)
 
     def price(self, group: int, /) -> Cost | None:
         """None for a group of several operators that has one of these in another place than the first, or more than its epilogue."""
-        if group & self.apart and group & (group - 1) and (not group & -group & self.apart or not self.is_epilogue(group)):
+        if group & self.whole_maps and group & (group - 1) and (not group & -group & self.whole_maps or not self.is_epilogue(group)):
             return None
         return self.model.price(group)
 
 
 def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
     """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
+    whole_maps = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
     flow, epilogue = costs.dataflow, costs.groups.is_epilogue_group
 
     def joins(group: int) -> bool:
@@ -244,7 +244,7 @@ def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = 
         behind = group & (group - 1)
         return epilogue(group) and (not flow.graph.quantized or all(o.map in results for i in bits(behind) for o in flow.operands[i]))
 
-    return _WholeMapsApart(costs, apart, joins) if apart else costs
+    return _WholeMaps(costs, whole_maps, joins) if whole_maps else costs
 
 
 def plan_for_cpu(

@@ -141,7 +141,7 @@ class _Loader(yaml.SafeLoader):
                 raise _RefusedYaml(f"found {len(node.value):,} characters; accepted: up to {MAX_TEXT:,}", mark)
             self.nodes[node] = 1
         else:
-            inside = (part for entry in node.value for part in (entry if isinstance(entry, tuple) else (entry,)))
+            inside = (part for child in node.value for part in (child if isinstance(child, tuple) else (child,)))
             self.nodes[node] = 1 + sum(self.nodes[part] for part in inside)
         if self.nodes[node] > MAX_NODES or len(self.nodes) > MAX_NODES:
             raise _RefusedYaml(f"found more than {MAX_NODES:,} values, aliases expanded; accepted: up to that", mark)

@@ -33,7 +33,7 @@ Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gap
 
 
 @dataclass(frozen=True, slots=True)
-class BufferUse:
+class BufferOccupant:
     """Something that takes space in the buffer."""
 
     what: str  # a map, an operator with weights, or a constant
@@ -50,7 +50,7 @@ class BufferNeed:
     mode: Mode
     bytes: int  # F_beta; 0 where no buffer is large enough
     available: int  # beta
-    uses: tuple[BufferUse, ...]  # the largest first; they add up to `bytes`
+    uses: tuple[BufferOccupant, ...]  # the largest first; they add up to `bytes`
     enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
     never: str = ""  # why no buffer is large enough
     weights: int = 0  # bytes of weights, where they have a buffer of their own
@@ -88,10 +88,12 @@ def need_of(costs: GroupCosts, mask: int) -> BufferNeed:
         weights = sum(use.bytes for use in uses if use.kind == "weights")
         uses = [use for use in uses if use.kind != "weights"]
     uses_of_maps = [
-        BufferUse(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes
+        BufferOccupant(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:])
+        for use in uses
+        if use.bytes
     ]
     if gaps := needed - sum(use.bytes for use in uses_of_maps):
-        uses_of_maps.append(BufferUse("between maps", "gaps", 0, 0, gaps))
+        uses_of_maps.append(BufferOccupant("between maps", "gaps", 0, 0, gaps))
     return BufferNeed(mode, needed, beta, tuple(uses_of_maps), least + 1, weights=weights)
 
 
@@ -254,7 +256,7 @@ class Explanation:
     group: int  # mask of operators
     need: BufferNeed
     cost: Cost | None  # as a search sees it; None: not legal
-    alone_bytes: int  # DRAM bytes of its operators one by one
+    alone_bytes: int  # DRAM bytes of its operators unfused
     whole_bytes: int  # DRAM bytes as one group, every tensor once
     enough_bytes: int  # DRAM bytes in the smallest sufficient buffer; 0 if there is none
     links: np.ndarray  # (2, links) int64: indices of operators

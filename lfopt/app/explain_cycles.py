@@ -52,7 +52,7 @@ class GroupCycles:
     cycles: int  # in the fastest of its ways
     computing: int  # cycles in which the compute engine works
     port: int  # in which the busier channel to DRAM does
-    alone: int  # cycles of its operators one by one
+    alone: int  # cycles of its operators unfused
     tensors: tuple[CyclesTaken, ...]  # what costs the most first
     operators: tuple[CyclesTaken, ...]
     links: tuple[LinkCycles, ...]  # of those that were looked at in time; where a cut costs the least first
@@ -132,6 +132,6 @@ def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[
             break
         halves = [(cut.first, cut.second) for cut in cuts.through(u, v, CUTS)]
         legal = [both for both in halves if all(costs.price(half) is not None for half in both)]
-        taken, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
-        timed.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), taken))
+        cycles, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
+        timed.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), cycles))
     return timed

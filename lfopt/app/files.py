@@ -30,8 +30,8 @@ def path_of(path: object, what: str) -> Path:
     """A path that a caller gives. Raises InvalidConfig for what is none."""
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(text, str) or not text or "\0" in text:
-        told = repr(text) if isinstance(text, str) else type(text).__name__
-        raise InvalidConfig(f"{what}: found {told}; accepted: a file name")
+        shown = repr(text) if isinstance(text, str) else type(text).__name__
+        raise InvalidConfig(f"{what}: found {shown}; accepted: a file name")
     return Path(text)
 
 
@@ -79,8 +79,8 @@ def write_plan(plan: Plan, path: Path) -> None:
 def _plain(value: Any) -> Any:
     """Dataclasses as mappings, without the fields that say nothing: see `UNSAID`."""
     if is_dataclass(value):
-        said = (f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default))
-        return {f.name: _plain(getattr(value, f.name)) for f in said}
+        written = (f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default))
+        return {f.name: _plain(getattr(value, f.name)) for f in written}
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value

@@ -156,9 +156,9 @@ def front_of(graph: Graph, question: FrontQuery, report: ReportProgress | None =
             if end is not None and now >= end:
                 break
             chip.deadline = None if end is None else now + (end - now) / (len(chips) - k)
-            told = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
+            progress = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
             try:
-                chip.finished = chip.explore(question, told)
+                chip.finished = chip.explore(question, progress)
             finally:
                 points += chip.points(question)
             done += chip.finished
@@ -216,8 +216,8 @@ class _Chip:
     def explore(self, question: FrontQuery, report: ReportProgress | None) -> bool:
         """Find its plans; whether that came to an end."""
         known = self.before.ways if self.before is not None else None
-        told = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
-        ways = self.ways = GroupFigures(self.costs, told, late=self.late, known=known)
+        progress = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
+        ways = self.ways = GroupFigures(self.costs, progress, late=self.late, known=known)
         fewest = solve(self.costs, SearchOptions(time_limit=self._left()))
         self.bounds["bytes"] = fewest.lower_bound_bytes
         self._add(best_of(ways, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1)

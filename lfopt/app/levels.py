@@ -34,7 +34,7 @@ def for_second_level(costs: GroupCosts, searched: Result, make: Callable[[Result
         for share in SHARES:
             search.look(tensor.name for tensor in costs.dataflow.maps if share * hardware.dram_bytes(tensor) <= hardware.l2_bytes)
         for _ in range(ROUNDS):
-            if not search.look(entry.name for entry in search.plan.memory if entry.memory == "l2"):
+            if not search.look(place.name for place in search.plan.memory if place.memory == "l2"):
                 break
     except KeyboardInterrupt:
         return replace(search.best, interrupted=True)
@@ -47,7 +47,7 @@ def in_other_ways(costs: GroupCosts, searched: Result, draft: Draft, make: Calla
     The plan as it was where that moves no less. The costs learn of the ways that were taken.
     """
     plan = draft.plan
-    inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
+    inside = {place.name for place in plan.memory if place.memory == "l2"}
     before: dict[int, Way | None] = {}
     for group, mask in zip(plan.groups, searched.groups, strict=True):
         if group.l2.read and group.mode != "chained":

@@ -76,10 +76,10 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
     """A convex set made connected, and still convex; and what was added for that."""
     added = 0
     while not connected(flow.neighbours, mask):
-        way = _shortest_way(flow, mask)
-        if not way:
+        path = _shortest_way(flow, mask)
+        if not path:
             raise InvalidConfig("--nodes: the operators hang together neither by maps nor by what they read; accepted: operators that do")
-        more = way | convex_gap(flow, mask | way)
+        more = path | convex_gap(flow, mask | path)
         mask, added = mask | more, added | more
     return mask, added
 
@@ -95,10 +95,10 @@ def _shortest_way(flow: Dataflow, mask: int) -> int:
                 continue
             came[j] = i
             if mask >> j & 1:
-                way = 0
+                path = 0
                 while (j := came[j]) >= 0 and not part >> j & 1:
-                    way |= 1 << j
-                return way
+                    path |= 1 << j
+                return path
             waiting.append(j)
     return 0
 

@@ -31,7 +31,7 @@ class ObjectiveResult:
     result: Result
 
 
-def settle(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
+def break_ties(costs: GroupCosts, config: Config, fewest: Result, report: ReportProgress | None, deadline: Deadline | None = None) -> ObjectiveResult:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
     Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
@@ -73,12 +73,12 @@ def plan_for(costs: GroupCosts, config: Config, fewest: Result, report: ReportPr
     done = _optimised(costs, ways, wanted, fewest.groups, deadline, surrogate=how.surrogate)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
-        said = ", ".join(
+        nearest = ", ".join(
             f"{figure / unit:,.0f} {name} where {cap / unit:,.0f} are allowed"
             for figure, cap, name, unit in zip(done.choice.figures, wanted.caps, names, (1, 1, 10**6), strict=True)
             if cap is not None and figure > cap
         )
-        raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {said}; accepted: larger caps, more buffer, or scheme all")
+        raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {nearest}; accepted: larger caps, more buffer, or scheme all")
     return ObjectiveResult(done.choice.figures, done.bound, _taken(costs, ways, fewest, done))
 
 
@@ -114,8 +114,8 @@ def _hopes(ways: GroupFigures) -> Hopes:
 def _figures(
     costs: GroupCosts, late: Callable[[], bool], report: ReportProgress | None, *, rows: bool, energy: bool, extra: int | None = None
 ) -> GroupFigures:
-    told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
-    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=late)
+    progress = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
+    return GroupFigures(costs, progress, rows=rows, extra=extra, energy=energy, late=late)
 
 
 def _take(ways: GroupFigures, choice: Choice) -> None:

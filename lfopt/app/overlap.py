@@ -28,7 +28,7 @@ def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: Fals
     earliest = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices], late)
     if earliest is None:
         return plan
-    taken, cycles = earliest
+    chosen, cycles = earliest
     if cycles >= accelerator.in_a_row((group.steps, group.places) for group in plan.groups):
         return plan
-    return replace(plan, groups=tuple(choice[k] for choice, k in zip(choices, taken, strict=True)))
+    return replace(plan, groups=tuple(choice[k] for choice, k in zip(choices, chosen, strict=True)))

@@ -11,7 +11,7 @@ from typing import Any
 from lfopt.app.config import Config
 from lfopt.app.documents import read_bytes, read_json
 from lfopt.app.nodes import operator_named
-from lfopt.app.objectives import settle
+from lfopt.app.objectives import break_ties
 from lfopt.app.plans import make_draft
 from lfopt.fusion import connected, convex_gap, legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, InvalidConfig
@@ -72,7 +72,7 @@ def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Pric
     bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
     partition = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
     if config.traffic == "tiled":
-        partition = settle(costs, config, partition, None).result
+        partition = break_ties(costs, config, partition, None).result
     rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
     return PricedPartition(
         whole, len(rest), (), prices, costs, make_draft(graph, costs, partition, bound, bands=rows, max_recompute=config.recompute_allowed)

@@ -17,7 +17,7 @@ from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.deadline import LEAST_SECONDS, Deadline, ReportProgress
 from lfopt.app.levels import for_second_level, in_other_ways
-from lfopt.app.objectives import ObjectiveResult, plan_for, settle
+from lfopt.app.objectives import ObjectiveResult, break_ties, plan_for
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.pytorch import TorchModel
@@ -272,7 +272,7 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: ReportPr
 def _judged(costs: GroupCosts, config: Config, searched: Result, deadline: Deadline, report: ReportProgress | None) -> ObjectiveResult:
     """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
     try:
-        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, searched, report, deadline)
+        return (break_ties if config.search.wanted == Objective() else plan_for)(costs, config, searched, report, deadline)
     except KeyboardInterrupt:
         return ObjectiveResult(None, 0, replace(searched, interrupted=True))
 

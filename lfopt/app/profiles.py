@@ -117,12 +117,12 @@ def damage(path: Path) -> str:
         return "found no file"
     try:
         with _database(path) as database:
-            said = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
+            verdict = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except _DatabaseError as refused:
         if not refused.reason:
             raise
         return refused.reason
-    return "" if said == "ok" else said
+    return "" if verdict == "ok" else verdict
 
 
 def databases() -> list[CacheItem]:

@@ -96,11 +96,11 @@ def recompute(config: Config, original: Graph, report: ReportProgress | None = N
     if not interrupted and (limit is None or time.perf_counter() - start < limit * PLAIN):
         try:
             space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}
-            apart = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
-            plain = run(apart, 1)
+            without_copies = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
+            plain = run(without_copies, 1)
             interrupted = plain.interrupted
             if plain.dram_bytes < best.result.dram_bytes:
-                best, bound = Recomputed(original, (), apart, plain, plain.proof == "optimal"), min(bound, plain.lower_bound_bytes)
+                best, bound = Recomputed(original, (), without_copies, plain, plain.proof == "optimal"), min(bound, plain.lower_bound_bytes)
         except KeyboardInterrupt:  # before this search began, or after it ended
             interrupted = True
     least, seconds = min(bound, best.result.dram_bytes), time.perf_counter() - start

@@ -88,5 +88,5 @@ class Explained:
         need, what = self.explanation.need, plural(len(self.operators), "operator")
         if need.never:
             return f"Explained({what}: {need.never})"
-        taken = f"{need.bytes:,} of {need.available:,} B of buffer in mode {need.mode}"
-        return f"Explained({what}: {taken}" + (")" if need.fits else f"; the cheapest cut makes {plural(len(self.groups), 'group')})")
+        used = f"{need.bytes:,} of {need.available:,} B of buffer in mode {need.mode}"
+        return f"Explained({what}: {used}" + (")" if need.fits else f"; the cheapest cut makes {plural(len(self.groups), 'group')})")

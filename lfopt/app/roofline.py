@@ -31,13 +31,13 @@ def roofline(
     """
     compiler = find_compiler(os.environ.get("CC"))
     peak = peak_operations(target, compiler, integers=graph.quantized)
-    each, images = image_by_image(graph)
-    plan = plan_for_cpu(each, hardware, target, report)
+    image_graph, images = image_by_image(graph)
+    plan = plan_for_cpu(image_graph, hardware, target, report)
     report("measuring groups", 0.0)
-    flow = Dataflow.of(each)
+    flow = Dataflow.of(image_graph)
     macs = dict(zip((call.operator.name for call in flow.calls), flow.macs, strict=True))
-    first = {name: value[: each.shape(name)[0]] if images > 1 else value for name, value in values.items()}
-    times = group_times(plan, each, target, threads, compiler, first)
+    first = {name: value[: image_graph.shape(name)[0]] if images > 1 else value for name, value in values.items()}
+    times = group_times(plan, image_graph, target, threads, compiler, first)
     kernels = tuple(
         KernelTime(group.id, group.nodes, seconds, 2 * sum(macs.get(name, 0) for name in group.nodes), group.dram.total)
         for group, seconds in zip(plan.groups, times, strict=True)

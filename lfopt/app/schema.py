@@ -169,13 +169,13 @@ def _answered(command: str) -> Schema:
 def described(kind: type) -> Iterator[FieldText]:
     """Name, type, default and description of every field of a dataclass, in order."""
     comments, types = _comments(kind), _annotations(kind)
-    for entry in fields(kind):
-        if entry.default is not MISSING:
-            default = _yaml(entry.default)
+    for column in fields(kind):
+        if column.default is not MISSING:
+            default = _yaml(column.default)
         else:
-            default = "" if entry.default_factory is MISSING else "see below" if is_dataclass(entry.default_factory) else "none given"
-        text = ", ".join(TABLES[kind, entry.name]) if (kind, entry.name) in TABLES else types[entry.name]
-        yield FieldText(entry.name, text, default, comments.get(entry.name, ""))
+            default = "" if column.default_factory is MISSING else "see below" if is_dataclass(column.default_factory) else "none given"
+        text = ", ".join(TABLES[kind, column.name]) if (kind, column.name) in TABLES else types[column.name]
+        yield FieldText(column.name, text, default, comments.get(column.name, ""))
 
 
 def _yaml(value: object) -> str:
@@ -194,10 +194,10 @@ def _describe(definition: Schema, kind: type) -> None:
     for name, comment in _comments(kind).items():
         if comment and name in definition["properties"]:
             definition["properties"][name]["description"] = comment
-    for name, entry in definition["properties"].items():
-        entry.pop("title", None)
+    for name, described_field in definition["properties"].items():
+        described_field.pop("title", None)
         if (kind, name) in TABLES:
-            entry["enum"] = [*TABLES[kind, name]]
+            described_field["enum"] = [*TABLES[kind, name]]
     definition.pop("title", None)
 
 
@@ -222,21 +222,21 @@ def _portable(pattern: str) -> str:
 
 def _bounded(hardware: Schema, energy: Schema) -> None:
     """The ranges of numbers, which the types check themselves."""
-    for name, entry in hardware["properties"].items():
-        for option in (entry, *entry.get("anyOf", ())):
+    for name, described_field in hardware["properties"].items():
+        for option in (described_field, *described_field.get("anyOf", ())):
             if option.get("type") in ("integer", "number"):
                 option |= dict(zip(("minimum", "maximum"), bounds(name), strict=True))
         if name in TEXTS:
-            entry["maxLength"] = MAX_TEXT
-    for entry in energy["properties"].values():
-        for option in (entry, *entry.get("anyOf", ())):
+            described_field["maxLength"] = MAX_TEXT
+    for described_field in energy["properties"].values():
+        for option in (described_field, *described_field.get("anyOf", ())):
             if option.get("type") == "number":
                 option |= {"minimum": 0, "maximum": MAX_PJ}
 
 
 def _with_units(definition: Schema) -> None:
     """Fields that count bytes are read from text such as 256KiB, too, and what else has a unit likewise."""
-    for name, entry in definition.get("properties", {}).items():
+    for name, described_field in definition.get("properties", {}).items():
         if not (ending := quantity(name)):
             continue
         if ending == "_bytes":
@@ -248,11 +248,11 @@ def _with_units(definition: Schema) -> None:
         else:
             units = "|".join(QUANTITIES[ending])
             text = {"type": "string", "pattern": rf"^{NUMBER_TEXT}\s*({units})?$", "description": f"with a unit, such as {EXAMPLES[ending]}"}
-        if "anyOf" in entry:
-            entry["anyOf"].append(text)
+        if "anyOf" in described_field:
+            described_field["anyOf"].append(text)
         else:
-            number = {key: entry.pop(key) for key in ("type", "minimum", "maximum") if key in entry}
-            entry["anyOf"] = [number, text]
+            number = {key: described_field.pop(key) for key in ("type", "minimum", "maximum") if key in described_field}
+            described_field["anyOf"] = [number, text]
 
 
 def _reached(part: object, definitions: dict[str, Schema]) -> set[str]:

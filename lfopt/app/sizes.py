@@ -69,7 +69,7 @@ def memories(hardware: Hardware) -> str:
 
 def second_level(plan: Plan) -> str:
     """What lies in the second level, and what it moves."""
-    kept = sum(entry.memory == "l2" for entry in plan.memory)
+    kept = sum(place.memory == "l2" for place in plan.memory)
     chosen = "no others that fit spare these groups more" if plan.search.l2 == "exact" else "a heuristic choice"
     return f"second level: {plural(kept, 'map')} in it, {chosen}; {plan.totals.l2_bytes:,} B read and written beside those of DRAM"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from codegen.accel import ALIGN, check, driver, memory_map, packed, unpacked
 from codegen.accel.manifest import manifest
-from hw_rtl.build import Model, Parameters, build
+from hw_rtl.build import HardwareParameters, SimulationModel, build
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
 from lfopt.app.cache import PROGRAMS, cache_folder, keeper
@@ -104,8 +104,8 @@ def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:
 def _read_digested(file: Path, digest: str | None) -> bytes:
     data = read_bytes(file, MAX_FILE_BYTES, InvalidPlan)
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        said = f"which says sha256.{file.stem}: {digest}"
-        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {said}"))
+        claim = f"which says sha256.{file.stem}: {digest}"
+        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {claim}"))
     return data
 
 
@@ -152,15 +152,15 @@ def _differences(given: Any, wanted: Any, path: str) -> Iterator[tuple[str, str,
         yield path, repr(list(given) if isinstance(given, tuple) else given), repr(list(wanted) if isinstance(wanted, tuple) else wanted)
 
 
-def accelerator(stream: CommandStream) -> Model:
+def accelerator(stream: CommandStream) -> SimulationModel:
     """The simulated accelerator that a command stream is for: built once, and kept. Raises hw_rtl.build.BuildFailed."""
     beats = 1 << (max(-(-stream.memory_bytes // BEAT_BYTES), LEAST_BEATS) - 1).bit_length()
     buffer_bytes = round_up(stream.buffer_bytes, WINDOW * stream.lanes)
-    return build(keeper(cache_folder() / PROGRAMS), Parameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
+    return build(keeper(cache_folder() / PROGRAMS), HardwareParameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
 
 
 def run(
-    model: Model,
+    model: SimulationModel,
     stream: CommandStream,
     inputs: Mapping[str, np.ndarray],
     *,

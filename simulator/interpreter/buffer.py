@@ -25,7 +25,7 @@ class Overrun(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Block:
+class ConstantBlock:
     """A block of a constant at an address."""
 
     name: str
@@ -36,7 +36,7 @@ class Block:
     alive: bool = True
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """Rows in slots, one after the other."""
 
     first: int  # row
@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 
 @dataclass(eq=False, slots=True)
-class Ring:
+class RingBuffer:
     """The same part of every row of a map, in the slots of a place: row r in slot (r + shift) modulo their number."""
 
     name: str
@@ -64,13 +64,13 @@ class Ring:
     valid: np.ndarray | None = None  # bool, like the values: which elements of the rows were written; None: all
 
     @classmethod
-    def empty(cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype) -> Ring:
+    def empty(cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype) -> RingBuffer:
         """One that holds no rows."""
         shape = box_shape(frame)
         size = (slots, *shape) if axis is None else (*shape[:axis], slots, *shape[axis + 1 :])
         return cls(name, frame, axis, shift, row_bytes, [NOTHING] * slots, [NOTHING] * slots, np.empty(size, dtype))
 
-    def holds(self, run: Run) -> bool:
+    def holds(self, run: RowRun) -> bool:
         """Whether it holds these rows."""
         first, slot, count = run
         return self.rows[slot] == first if count == 1 else self.rows[run.slots] == [*range(first, first + count)]
@@ -80,18 +80,18 @@ class Ring:
         slots = len(self.rows)
         if stop - first > slots or not (part == self.frame or within(part, self.frame)):
             return None
-        found: list[np.ndarray] = []
+        parts: list[np.ndarray] = []
         while first < stop:
             slot = (first + self.shift) % slots
-            run = Run(first, slot, min(stop - first, slots - slot))
+            run = RowRun(first, slot, min(stop - first, slots - slot))
             index = self._index(part, run)
             if not self.holds(run) or (self.valid is not None and not self.valid[index].all()):
                 return None
-            found.append(self.values[index])
+            parts.append(self.values[index])
             first += run.height
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=self.axis)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=self.axis)
 
-    def take(self, run: Run, part: Box, now: int) -> None:
+    def take(self, run: RowRun, part: Box, now: int) -> None:
         """Hold these rows from now on, of which this part comes first."""
         rows = range(run.first, run.first + run.height)
         if self.valid is None and part != self.frame:
@@ -107,14 +107,14 @@ class Ring:
             self.valid[(*(slice(None),) * (self.axis or 0), fresh)] = False
         self.rows[run.slots] = rows
 
-    def write(self, run: Run, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
+    def write(self, run: RowRun, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
         """Write a part of rows that it holds; `valid`: which elements of it, if not all."""
         index = self._index(part, run)
         self.values[index] = values
         if self.valid is not None:
             self.valid[index] = True if valid is None else valid
 
-    def join(self, run: Run, other: Ring) -> None:
+    def join(self, run: RowRun, other: RingBuffer) -> None:
         """Write what another ring has in the same slots, a part of the same rows."""
         index = other._index(other.frame, run)
         self.write(run, other.frame, other.values[index], None if other.valid is None else other.valid[index])
@@ -124,7 +124,7 @@ class Ring:
         self.rows[first:stop] = [NOTHING] * (stop - first)
         return self.rows.count(NOTHING) == len(self.rows)
 
-    def _index(self, part: Box, run: Run) -> Index:
+    def _index(self, part: Box, run: RowRun) -> Index:
         """Where a part of rows is in `values`."""
         inside = (slice(None),) * len(part) if part == self.frame else slices(part, self.frame)
         return (run.slot, *inside) if self.axis is None else _along(self.axis, run.slots, inside)
@@ -156,12 +156,12 @@ class Buffer:
             [k for k, other in enumerate(self.places) if k != n and other.address < place.end and place.address < other.end]
             for n, place in enumerate(self.places)
         ]
-        self._rings: list[dict[tuple[str, Box, int, np.dtype], Ring]] = [{} for _ in places]  # per place: those that hold rows
-        self._by_name: dict[str, list[Ring]] = {}  # the same, per map
+        self._rings: list[dict[tuple[str, Box, int, np.dtype], RingBuffer]] = [{} for _ in places]  # per place: those that hold rows
+        self._by_name: dict[str, list[RingBuffer]] = {}  # the same, per map
         self._starts: list[tuple[int, int]] = []  # (start, number) of the blocks alive, in order of address
-        self._numbered: dict[int, Block] = {}
+        self._numbered: dict[int, ConstantBlock] = {}
         self._count = 0
-        self._blocks: dict[str, list[Block]] = {}
+        self._blocks: dict[str, list[ConstantBlock]] = {}
         self._changes: dict[str, int] = {}  # per map: how often its rows came or went
         self._read: dict[str, tuple[int, Box, np.ndarray]] = {}  # per map: what was read last, and when
         self._sizes: dict[tuple[Box, bool], int] = {}  # bytes of parts of rows
@@ -204,7 +204,7 @@ class Buffer:
         self._peaks[store] = max(self._peaks[store], self._given[place].end)
         return where
 
-    def _claim(self, place: int, start: int, size: int, count: int = 1, ring: Ring | None = None) -> None:
+    def _claim(self, place: int, start: int, size: int, count: int = 1, ring: RingBuffer | None = None) -> None:
         """Take so many bytes of each of so many slots; what overlaps them is gone. `ring`: whose rows come there."""
         if not size:
             return
@@ -217,7 +217,7 @@ class Buffer:
             for rival in self._rivals[place]:
                 self._end_rows(rival, begin, end)
 
-    def _end_rows(self, place: int, start: int, stop: int, but: Ring | None = None) -> None:
+    def _end_rows(self, place: int, start: int, stop: int, but: RingBuffer | None = None) -> None:
         """Rows in a place that overlap these bytes are gone, those of one ring excepted."""
         where = self.places[place]
         for key, ring in [*self._rings[place].items()]:
@@ -284,19 +284,19 @@ class Buffer:
         done = 0
         while done < stop - first:
             slot = (number + done) % where.slots
-            run = Run(first + done, slot, min(stop - first - done, where.slots - slot))
-            found = values if axis is None or run.height == stop - first else _rows(values, axis, done, run.height)
-            self._write_run(name, axis, run, part, frame, found, place, sums=sums)
+            run = RowRun(first + done, slot, min(stop - first - done, where.slots - slot))
+            rows = values if axis is None or run.height == stop - first else _rows(values, axis, done, run.height)
+            self._write_run(name, axis, run, part, frame, rows, place, sums=sums)
             done += run.height
 
-    def _write_run(self, name: str, axis: int | None, run: Run, part: Box, frame: Box, values: np.ndarray, place: int, *, sums: bool) -> None:
+    def _write_run(self, name: str, axis: int | None, run: RowRun, part: Box, frame: Box, values: np.ndarray, place: int, *, sums: bool) -> None:
         """Write a part of rows that lie one after the other, to the ring of a frame around it."""
         where, rings = self.places[place], self._rings[place]
-        before: Ring | None = None  # what the slots hold of the rows, and that the part joins
+        before: RingBuffer | None = None  # what the slots hold of the rows, and that the part joins
         if frame == part and (beside := self._beside(place, name, run)):
             if axis is not None and run.height > 1 and (len(beside) > 1 or not beside[0].holds(run)):
                 for k in range(run.height):
-                    one = Run(run.first + k, run.slot + k, 1)
+                    one = RowRun(run.first + k, run.slot + k, 1)
                     self._write_run(name, axis, one, part, frame, _rows(values, axis, k, 1), place, sums=sums)
                 return
             both = hull([beside[0].frame, part])
@@ -305,7 +305,7 @@ class Buffer:
         key = (name, frame, (run.slot - run.first) % where.slots, values.dtype)
         size = self._row_bytes(frame, sums=sums)
         if key not in rings:
-            rings[key] = Ring.empty(name, frame, axis, key[2], size, where.slots, values.dtype)
+            rings[key] = RingBuffer.empty(name, frame, axis, key[2], size, where.slots, values.dtype)
             self._by_name[name].append(rings[key])
         ring = rings[key]
         if not ring.holds(run):
@@ -315,7 +315,7 @@ class Buffer:
                 ring.join(run, before)
         ring.write(run, part, values)
 
-    def _beside(self, place: int, name: str, run: Run) -> list[Ring]:
+    def _beside(self, place: int, name: str, run: RowRun) -> list[RingBuffer]:
         """Rings of a map that hold some of these rows in these slots."""
         rows = range(run.first, run.first + run.height)
         return [ring for ring in self._rings[place].values() if ring.name == name and any(map(eq, ring.rows[run.slots], rows))]
@@ -337,12 +337,14 @@ class Buffer:
         return values
 
     @staticmethod
-    def _read_row(rings: list[Ring], name: str, part: Box, row: int) -> np.ndarray:
+    def _read_row(rings: list[RingBuffer], name: str, part: Box, row: int) -> np.ndarray:
         """A part of a row, where it was written to last."""
-        found = [(ring.since[(row + ring.shift) % len(ring.rows)], values) for ring in rings if (values := ring.read(part, row, row + 1)) is not None]
-        if not found:
+        versions = [
+            (ring.since[(row + ring.shift) % len(ring.rows)], values) for ring in rings if (values := ring.read(part, row, row + 1)) is not None
+        ]
+        if not versions:
             raise NotOnChip(f"row {row} of {name!r} is not on chip")
-        return max(found, key=lambda one: one[0])[1]
+        return max(versions, key=lambda one: one[0])[1]
 
     # -- blocks of constants -----------------------------------------------------------------------------------------------------------------
 
@@ -351,7 +353,7 @@ class Buffer:
         where = self._occupy(place, size, offset, constant=True)
         start = where.address + number % where.slots * where.slot_bytes + offset
         self._claim(place, start, size)
-        block = Block(name, start, start + size, box, values)
+        block = ConstantBlock(name, start, start + size, box, values)
         if size:
             insort(self._starts, (start, self._count))
             self._numbered[self._count] = block

@@ -48,7 +48,7 @@ from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
 from simulator.interpreter.buffer import Buffer, NotOnChip, Overrun
-from simulator.interpreter.second_level import SecondLevel
+from simulator.interpreter.second_level import SecondLevelMemory
 
 Progress = Callable[[int, int], None]  # groups done, of how many
 
@@ -81,8 +81,8 @@ class Execution:
     stored: Mapping[str, int]  # bytes written, by tensor
 
     def __repr__(self) -> str:
-        made = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
-        return f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; {made})"
+        outputs = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
+        return f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; {outputs})"
 
     @property
     def dram(self) -> DramBytes:
@@ -126,7 +126,7 @@ class Machine:
     def __post_init__(self) -> None:
         self.flow = flow = Dataflow.of(self.graph)
         self.calls = {op.name: call for op, call in zip(flow.operators, flow.calls, strict=True)}
-        self.results = {op.name: tuple(flow.maps[m].name for m in made) for op, made in zip(flow.operators, flow.results, strict=True)}
+        self.results = {op.name: tuple(flow.maps[m].name for m in results) for op, results in zip(flow.operators, flow.results, strict=True)}
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         self.root = flow.behind
         self.attentions = attentions_of(flow)
@@ -136,11 +136,11 @@ class Machine:
         for name in self.graph.inputs:
             tensor, value = self.graph.tensors[name], self.inputs.get(name)
             if value is None or value.shape != tensor.shape or _type(value) != tensor.dtype:
-                found = "nothing" if value is None else f"{_type(value)} {list(value.shape)}"
-                raise InvalidPlan(f"input {name!r}: found {found}; accepted: {tensor.dtype} {list(tensor.shape)}")
+                given = "nothing" if value is None else f"{_type(value)} {list(value.shape)}"
+                raise InvalidPlan(f"input {name!r}: found {given}; accepted: {tensor.dtype} {list(tensor.shape)}")
             self.dram[name] = np.ascontiguousarray(value)
             self.written[name] = np.ones(tensor.shape, bool)
-        self.level_2 = SecondLevel(self.graph, self.hardware, self.memory)
+        self.level_2 = SecondLevelMemory(self.graph, self.hardware, self.memory)
         self.counted: dict[str, int] = {}
         self.buffer = Buffer(self.hardware, ())
         self.parameters: dict[str, np.ndarray] = {}  # of the group at hand, per operator: its parameters, bytes
@@ -217,16 +217,16 @@ class Machine:
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The graph's outputs. Raises Violation if an element of one was never stored."""
-        found: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         for name in self.graph.outputs:
             if name in self.graph.constants:
-                found[name] = self._constant(name)
+                arrays[name] = self._constant(name)
                 continue
             root = self.root[name]
             if not self.written[root].all():
                 raise Violation(f"output {name!r}: {int((~self.written[root]).sum()):,} of its elements were never stored")
-            found[name] = self._map(name, self.dram)
-        return found
+            arrays[name] = self._map(name, self.dram)
+        return arrays
 
     def _map(self, name: str, where: Mapping[str, np.ndarray]) -> np.ndarray:
         """A map in DRAM, under the name and shape of a view of it."""
@@ -286,9 +286,9 @@ class Machine:
         if id(step) in self.renewing:  # what comes after other steps takes the place of what was there
             self.store.clear()
         self.store[step.tensor] = copied
-        taken = sum(held.size for held in self.store.values())
-        if not self.hardware.parameter_store_bytes or (taken > self.hardware.parameter_store_bytes and len(inside) > 1):
-            raise Overrun(f"{taken} bytes of parameters overrun a store of {self.hardware.parameter_store_bytes}")
+        held_bytes = sum(held.size for held in self.store.values())
+        if not self.hardware.parameter_store_bytes or (held_bytes > self.hardware.parameter_store_bytes and len(inside) > 1):
+            raise Overrun(f"{held_bytes} bytes of parameters overrun a store of {self.hardware.parameter_store_bytes}")
         tables = sum(held.size // TABLE_BYTES for name, held in self.store.items() if arithmetic(self.calls[name]) is not SUMS)
         if (most := self.hardware.parameter_tables) and tables > most and len(inside) > 1:
             raise Overrun(f"{tables} tables overrun a store of {most}")
@@ -338,10 +338,10 @@ class Machine:
     def _reach(self, step: Transfer) -> None:
         """Go to the memory that the step names, for a box of a map, as it lies there."""
         name = self.root[step.tensor]
-        there = name in self.level_2.entries
-        if (step.kind == "l2") != there:
-            raise NotOnChip(f"{step.tensor!r} is moved as {step.kind}, and lies in {'the second level' if there else 'DRAM'}")
-        if there:
+        in_level_2 = name in self.level_2.entries
+        if (step.kind == "l2") != in_level_2:
+            raise NotOnChip(f"{step.tensor!r} is moved as {step.kind}, and lies in {'the second level' if in_level_2 else 'DRAM'}")
+        if in_level_2:
             self.level_2.touch(name, step.tensor, step.box, store=step.store)
 
     def _load_constant(self, step: Transfer) -> None:
@@ -439,21 +439,21 @@ class Machine:
     def _from_buffer(self, name: str, box: Box) -> np.ndarray:
         """A box of a map or of a view, wherever it lies: under this name, or as the map behind the view."""
         root, shape = self.root[name], self.graph.shape(name)
-        behind = self.graph.shape(root)
+        root_shape = self.graph.shape(root)
         if box_elements(box) == 0:
             tensor = self.graph.tensors[name]
             return np.empty(box_shape(box), object if tensor.dtype == "string" else tensor.dtype)
         if root == name or self.buffer.knows(name):
             return self.buffer.read_rows(name, box)
-        if behind == shape:
+        if root_shape == shape:
             return self.buffer.read_rows(root, box)
-        if keeps_rows(behind, shape):
-            axis, own = row_axis(shape), row_axis(behind)
+        if keeps_rows(root_shape, shape):
+            axis, own = row_axis(shape), row_axis(root_shape)
             rows = box[axis] if axis is not None else (0, 1)
-            part = whole(behind) if own is None or behind[own] == 1 else cut(whole(behind), own, rows)
+            part = whole(root_shape) if own is None or root_shape[own] == 1 else cut(whole(root_shape), own, rows)
             seen = whole(shape) if axis is None or shape[axis] == 1 else cut(whole(shape), axis, rows)
             return self.buffer.read_rows(root, part).reshape(box_shape(seen))[slices(box, seen)]
-        return self.buffer.read_rows(root, whole(behind)).reshape(shape)[slices(box)]
+        return self.buffer.read_rows(root, whole(root_shape)).reshape(shape)[slices(box)]
 
 
 def _type(value: np.ndarray) -> str:

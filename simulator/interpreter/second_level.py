@@ -12,7 +12,7 @@ from simulator.interpreter.buffer import NotOnChip, Overrun
 NOBODY = -1
 
 
-class SecondLevel:
+class SecondLevelMemory:
     """Bytes 0 .. l2_bytes - 1, and those maps of a plan's memory that lie there."""
 
     def __init__(self, graph: Graph, hardware: Hardware, memory: Sequence[DramTensor]) -> None:

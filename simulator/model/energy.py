@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from lfopt.ir import DramAccess, EnergyUse, Hardware
-from simulator.model.engines import Work
+from simulator.model.engines import ComputeWork
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class Spending:
         self.spent["l2_pj"] += size * self.hardware.l2_byte_pj
         self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
 
-    def compute(self, work: Work, times: int) -> None:
+    def compute(self, work: ComputeWork, times: int) -> None:
         """What one Compute asks, so many times."""
         table = self.hardware.energy
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(times * work.buffer_bytes, times * work.weight_bytes)

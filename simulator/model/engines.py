@@ -58,7 +58,7 @@ from lfopt.ops.windows import windows
 from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.model.dram import access
-from simulator.model.queues import Command
+from simulator.model.queues import CommandTiming
 
 COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
 DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
@@ -66,7 +66,7 @@ BLOCK_CYCLES = 11  # that a block of channels is with the drain, beside one for 
 FACTOR_CYCLES = 7  # before that, in which its factors come
 
 
-class Work(NamedTuple):
+class ComputeWork(NamedTuple):
     """What one Compute asks of the accelerator, time aside."""
 
     macs: Fraction = Fraction(0)  # a whole number but for parts of a ConvTranspose
@@ -102,8 +102,8 @@ class Engines:
     hardware: Hardware
     _as_port: bool = True  # whether DRAM takes no longer than the port, whatever is moved
     _index: dict[str, int] = field(default_factory=dict[str, int])
-    _works: dict[object, Work] = field(default_factory=dict[object, Work])
-    _commands: dict[object, Command] = field(default_factory=dict[object, Command])
+    _works: dict[object, ComputeWork] = field(default_factory=dict[object, ComputeWork])
+    _commands: dict[object, CommandTiming] = field(default_factory=dict[object, CommandTiming])
     _stages: dict[tuple[str, ...], tuple[Stage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[Stage, ...]])
     _attentions: Attentions = field(init=False)
     _kept: dict[tuple[int, Span, Span], Met] = field(default_factory=dict[tuple[int, Span, Span], Met])
@@ -113,7 +113,7 @@ class Engines:
         self._attentions = attentions_of(self.flow)
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
-    def work(self, step: Compute) -> Work:
+    def work(self, step: Compute) -> ComputeWork:
         """What a Compute asks beside time; it depends on the sizes of its boxes alone, and of what it folds, not on where they are."""
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         key = (step.operator, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last)
@@ -136,18 +136,18 @@ class Engines:
 
     def dram_cycles(self, step: Transfer) -> int:
         """Cycles that it holds DRAM."""
-        found = self.access(step)
-        return self.hardware.dram_cycles(found.burst_bytes, found.pages)
+        access = self.access(step)
+        return self.hardware.dram_cycles(access.burst_bytes, access.pages)
 
     def split(self, step: Compute) -> Sequence[Compute]:
         """The commands of a step, each of one operator and the table behind it, and of as many rows as the accumulators hold."""
         return [part for one in self.passes(step) for part in self._bands(one)]
 
-    def issued(self, step: Compute) -> Iterator[tuple[Compute, Command]]:
+    def issued(self, step: Compute) -> Iterator[tuple[Compute, CommandTiming]]:
         """The commands of a step as they enter their queue: what moves channels becomes one for each copy."""
         for part in self.split(step):
             command = self.command(part)
-            for one in [Command(cycles) for cycles in command.copies] or [command]:
+            for one in [CommandTiming(cycles) for cycles in command.copies] or [command]:
                 yield part, one
 
     def passes(self, step: Compute) -> Sequence[Compute]:
@@ -162,8 +162,8 @@ class Engines:
         if flight not in self._stages:
             calls = [self.flow.calls[self._index[name]] for name in flight]
             self._stages[flight] = stages(replace(calls[0], then=tuple(calls[1:]))) if calls[0].result_tensors[0].quantization else ()
-        found = self._stages[flight]
-        return tuple(stage_steps(step, found) if found else in_turn(step))
+        flight_stages = self._stages[flight]
+        return tuple(stage_steps(step, flight_stages) if flight_stages else in_turn(step))
 
     def _bands(self, step: Compute) -> Sequence[Compute]:
         parts = self._parts(step)
@@ -176,13 +176,13 @@ class Engines:
         return bands(*step.boxes[0][2:], self.hardware.accumulator_columns)
 
     def command_count(self, nodes: Sequence[Node]) -> int:
-        """Commands that run, all turns counted."""
+        """Commands that run, all iterations counted."""
         return sum(
             times * (1 if isinstance(step, Transfer) else sum(len(self._parts(one)) for one in self.passes(step)))
             for times, step in counted_leaves(nodes)
         )
 
-    def command(self, step: Compute) -> Command:
+    def command(self, step: Compute) -> CommandTiming:
         """One of the commands of a step; what it takes depends on where it is only by what of its window lies in the padding."""
         i = self._index[step.operator]
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
@@ -204,18 +204,18 @@ class Engines:
             self._kept[key] = Met(window.rows, window.columns, int(windows(call)[0].covered(out[2]).sum()))
         return self._kept[key]
 
-    def _contraction(self, op: int, step: Compute, kept: Met | None) -> Command:
+    def _contraction(self, op: int, step: Compute, kept: Met | None) -> CommandTiming:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
-            return Command(COMMAND_CYCLES)
+            return CommandTiming(COMMAND_CYCLES)
         factors = step.last and call.constant[1]
         biases = ceil(Fraction(hardware.constant_bits(bias=True), hardware.constant_bits(bias=False))) if factors and call.has(2) else 0
         if c.depthwise:
             busy, size, late = self._depthwise(call, step, c, kept)
             block = self._block(busy, c.pixels, step, factors=factors)
-            return Command(ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
+            return CommandTiming(ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
         passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept.rows
         bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
         row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)  # cycles in which a row of weights arrives
@@ -228,7 +228,7 @@ class Engines:
             words = sum((count * (size + self._conflicts(size - c.pixels)) for count, size in passes), Fraction(0))
             busy = max(busy, ceil(rows * words) + biases)
         block = self._block(busy, c.pixels, step, factors=factors)
-        return Command(ceil(blocks * block) + COMMAND_CYCLES, fill + biases + hardware.weight_latency, c.pixels)
+        return CommandTiming(ceil(blocks * block) + COMMAND_CYCLES, fill + biases + hardware.weight_latency, c.pixels)
 
     def _conflicts(self, idle: int) -> Fraction:
         """In how many of the passes that read no pixel in so many cycles, as they wait for weights, both begin in the same bank of the buffer.
@@ -261,7 +261,7 @@ class Engines:
         late = c.pixels - lines * line * (hardware.depthwise_columns - together) // hardware.depthwise_columns
         return busy, groups[0], min(busy, late)
 
-    def _passes(self, op: int, step: Compute, inner: int | None, kept: Met | None) -> Command:
+    def _passes(self, op: int, step: Compute, inner: int | None, kept: Met | None) -> CommandTiming:
         """A command of what is no contraction."""
         hardware, cycles = self.hardware, COMMAND_CYCLES
         rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
@@ -271,7 +271,7 @@ class Engines:
             rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
         moved = self._moved(op, step)
         if moved is not None:
-            return Command(sum(moved), copies=tuple(moved))
+            return CommandTiming(sum(moved), copies=tuple(moved))
         passes = rows * columns if sums else rows * ceil(columns / hardware.window_columns)
         for box in step.boxes:
             size, channel = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
@@ -281,11 +281,11 @@ class Engines:
                 cycles += ceil(ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, step))
             else:
                 cycles += ceil(size * passes / hardware.vector_lanes)
-        return Command(cycles)
+        return CommandTiming(cycles)
 
     def _moved(self, op: int, step: Compute) -> list[int] | None:
         """Cycles of what moves channels alone, copy by copy: of a pass for every block that it makes; None of anything else."""
-        call, found = self.flow.calls[op], list[int]()
+        call, cycles = self.flow.calls[op], list[int]()
         if call.operator.kind not in MOVES:
             return None
         for k, box in enumerate(step.boxes):
@@ -294,8 +294,8 @@ class Engines:
                 return None
             pixels = prod(stop - start for start, stop in box[2:])
             block = self._block(_pixels(pixels), pixels, step)
-            found += [ceil(copy.blocks * block) + COMMAND_CYCLES for copy in copies(stretched, box[1], self.hardware.vector_lanes)]
-        return found
+            cycles += [ceil(copy.blocks * block) + COMMAND_CYCLES for copy in copies(stretched, box[1], self.hardware.vector_lanes)]
+        return cycles
 
     def _block(self, busy: int, pixels: int, step: Compute, *, factors: bool = False) -> Fraction | int:
         """Cycles of all passes of a block of output channels, with what comes in the way. `factors`: its channels have factors of their own."""
@@ -306,7 +306,7 @@ class Engines:
             return busy + pixels
         return max(busy, pixels + DRAIN_GAP, Fraction(pixels + BLOCK_CYCLES + FACTOR_CYCLES * factors, banks))
 
-    def _contract(self, op: int, step: Compute) -> Work:
+    def _contract(self, op: int, step: Compute) -> ComputeWork:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction(call, step.boxes[0], step.inputs)
         second = Fraction(hardware.constant_bits(bias=False), 8) if call.constant[1] else Fraction(hardware.element_bytes)
@@ -315,7 +315,7 @@ class Engines:
         reads = c.groups * c.outer * c.rows * c.pixels if c.depthwise else c.groups * tiles * taps * c.pixels * c.inner
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         met = ceil(c.groups * c.outer * c.inner * taps * second)  # bytes of operand 1
-        return Work(
+        return ComputeWork(
             macs=c.macs,
             width=hardware.element_bytes * second,
             buffer_bytes=reads * hardware.element_bytes
@@ -325,7 +325,7 @@ class Engines:
             accumulator_bytes=2 * c.groups * c.outer * c.pixels * passes * hardware.accumulator_bytes,
         )
 
-    def _vector(self, op: int, step: Compute, inner: int | None) -> Work:
+    def _vector(self, op: int, step: Compute, inner: int | None) -> ComputeWork:
         hardware = self.hardware
         rows, columns, _ = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         reads = rows * columns
@@ -334,7 +334,7 @@ class Engines:
         held = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         operands = len(self.flow.operands[op])
         elements = sum(map(box_elements, step.boxes))
-        return Work(
+        return ComputeWork(
             vector_bytes=elements * reads * hardware.element_bytes,
             buffer_bytes=elements * ((max(reads, operands) + step.last) * hardware.element_bytes + held),
         )

@@ -40,16 +40,16 @@ class Occupancy:
 def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: int = 120) -> Occupancy:
     """Walk the steps of a group. At most `points` spans."""
     walk, steps = _done(group, flow), step_count(group.steps)
-    taken = walk.taken(steps)
+    slots_in_use = walk.taken(steps)
     sizes = np.array([place.slot_bytes * (hardware.store_of(place.purpose) == "buffer") for place in group.places], dtype=np.int64)
-    total = sizes @ taken
+    total = sizes @ slots_in_use
     spans = np.array_split(np.arange(steps), min(points, steps)) if steps else []
     shown = [int(span[0] + np.argmax(total[span])) for span in spans]
     return Occupancy(
         steps,
         tuple(shown),
-        tuple(tuple(int(count) for count in row) for row in taken[:, shown]),
-        tuple(int(row.max(initial=0)) for row in taken),
+        tuple(tuple(int(count) for count in row) for row in slots_in_use[:, shown]),
+        tuple(int(row.max(initial=0)) for row in slots_in_use),
         int(total.max(initial=0)),
         int(np.argmax(total)) if steps else 0,
         tuple(int(total[walk.runs[walk.index[name]]].max(initial=0)) for name in group.nodes),
@@ -58,7 +58,7 @@ def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: i
 
 def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequence[tuple[int, int, int]]:
     """(place, number of the command that writes one of its slots, number of the last one that needs what it wrote). `commands`: of all steps."""
-    walk = _Walk(group, flow)
+    walk = _SlotWalk(group, flow)
     for number, command in enumerate(commands):
         by = (0,) * len(command.origin)
         if isinstance(command, Transfer):
@@ -68,8 +68,8 @@ def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequ
     return walk.all_lives()
 
 
-def _done(group: PlannedGroup, flow: Dataflow) -> _Walk:
-    walk = _Walk(group, flow)
+def _done(group: PlannedGroup, flow: Dataflow) -> _SlotWalk:
+    walk = _SlotWalk(group, flow)
     for number, (step, by) in enumerate(_walked(group.steps)):
         if isinstance(step, Transfer):
             walk.transfer(step, by, number)
@@ -80,7 +80,7 @@ def _done(group: PlannedGroup, flow: Dataflow) -> _Walk:
 
 def step_at(nodes: Sequence[Node], number: int) -> Step:
     """One step of those that `unfold` walks, found without walking."""
-    turns: list[int] = []
+    iterations: list[int] = []
     while True:
         for node in nodes:
             if number < (size := step_count((node,))):
@@ -89,11 +89,11 @@ def step_at(nodes: Sequence[Node], number: int) -> Step:
         else:
             raise IndexError("the schedule has fewer steps")
         if not isinstance(node, Loop):
-            by = tuple(sum(turn * d for turn, d in zip(turns, along, strict=True)) for along in zip(*node.moves, strict=True))
+            by = tuple(sum(iteration * d for iteration, d in zip(iterations, along, strict=True)) for along in zip(*node.moves, strict=True))
             return node.moved(by) if node.moves else node
         nodes = node.body
-        turn, number = divmod(number, size // node.count)
-        turns.append(turn)
+        iteration, number = divmod(number, size // node.count)
+        iterations.append(iteration)
 
 
 def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
@@ -129,30 +129,30 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
 
     reads = tuple(tuple((number(flow.maps[o.map].name), o.reads) for o in flow.operands[index[name]]) for name in group.nodes)
     weights = tuple(tuple(number(w.name) for w in flow.weights[index[name]]) for name in group.nodes)
-    made = tuple(tuple(number(flow.maps[m].name) for m in flow.results[index[name]]) for name in group.nodes)
+    results = tuple(tuple(number(flow.maps[m].name) for m in flow.results[index[name]]) for name in group.nodes)
     places = tuple((place.slots, place.slot_bytes) for place in group.places)
-    return places, tuple(map(number, group.nodes)), reads, weights, made, of(group.steps)
+    return places, tuple(map(number, group.nodes)), reads, weights, results, of(group.steps)
 
 
 def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
     """As `unfold`, but the steps are not moved: beside each stands how far it is to be moved. Half the time of walking goes into moving."""
-    turns: list[int] = []  # of every loop around
+    iterations: list[int] = []  # of every loop around
 
     def walk(inside: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
         for node in inside:
             if isinstance(node, Loop):
-                turns.append(0)
-                for turn in range(node.count):
-                    turns[-1] = turn
+                iterations.append(0)
+                for iteration in range(node.count):
+                    iterations[-1] = iteration
                     yield from walk(node.body)
-                turns.pop()
+                iterations.pop()
             elif not node.moves:
                 yield node, (0,) * len(node.origin)
-            elif len(turns) == 1:
-                turn = turns[0]
-                yield node, tuple([turn * d for d in node.moves[0]])
+            elif len(iterations) == 1:
+                iteration = iterations[0]
+                yield node, tuple([iteration * d for d in node.moves[0]])
             else:
-                yield node, tuple([sum(map(mul, turns, along)) for along in zip(*node.moves, strict=True)])
+                yield node, tuple([sum(map(mul, iterations, along)) for along in zip(*node.moves, strict=True)])
 
     return walk(nodes)
 
@@ -168,12 +168,12 @@ class _Rows(NamedTuple):
         """Look up the row axes once."""
         at: list[int] = []
         first: list[Span] = []
-        behind = 0
+        columns = 0
         for m, box in zip(flow.results[i], step.boxes, strict=True):
             axis = row_axis(flow.maps[m].shape)
-            at.append(-1 if axis is None else behind + axis)
+            at.append(-1 if axis is None else columns + axis)
             first.append((0, flow.heights[i]) if axis is None else box[axis])
-            behind += len(box)
+            columns += len(box)
         return cls(tuple(at), tuple(first))
 
     def spans(self, by: Move) -> list[Span]:
@@ -190,7 +190,7 @@ class _Content:
     last: int  # last step so far that wrote or read it
 
 
-class _Walk:
+class _SlotWalk:
     """The slots of a group while its steps go by."""
 
     def __init__(self, group: PlannedGroup, flow: Dataflow) -> None:
@@ -319,11 +319,11 @@ class _Walk:
             key = moved.boxes[0][1]
         elif family is Family.PRODUCT and len(self.flow.graph.shape(name)) <= MATRIX:
             key = moved.boxes[0][-1]
-        found = self.needs.get((i, name, key, moved.inputs))
-        if found is None:
-            found = footprints(call, call.operator.inputs.index(name), moved.boxes, inputs=moved.inputs)
-            self.needs[i, name, key, moved.inputs] = found
-        return found
+        footprint = self.needs.get((i, name, key, moved.inputs))
+        if footprint is None:
+            footprint = footprints(call, call.operator.inputs.index(name), moved.boxes, inputs=moved.inputs)
+            self.needs[i, name, key, moved.inputs] = footprint
+        return footprint
 
     def _touch(self, place: int, numbers: range, now: int) -> None:
         slots, count = self.slots[place], self.places[place].slots
@@ -355,9 +355,9 @@ def _meet(one: Box, other: Box) -> bool:
 
 def _maps_by_name(flow: Dataflow) -> dict[str, int]:
     """Index of every map, also by the names that views give it."""
-    found = dict(flow.map_index)
+    numbers = dict(flow.map_index)
     for operator in flow.graph.operators:
-        if operator.inputs and operator.inputs[0] in found:
+        if operator.inputs and operator.inputs[0] in numbers:
             for name in operator.outputs:
-                found.setdefault(name, found[operator.inputs[0]])
-    return found
+                numbers.setdefault(name, numbers[operator.inputs[0]])
+    return numbers

@@ -12,7 +12,7 @@ from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.parameter_store import ParameterStore, parameter_space
 
 
-class Parameters:
+class ParameterResidency:
     """Of every operator that has parameters in a store: where they lie, and when they were loaded and last used. Groups overwrite those before."""
 
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
@@ -26,13 +26,13 @@ class Parameters:
         self._loaded: dict[int, int] = {}  # when all of them are there
         self._used: dict[int, int] = {}  # when the last command that reads them is done
 
-    def ahead(self) -> Parameters:
+    def ahead(self) -> ParameterResidency:
         """The same moment; these stay as they are."""
-        found = Parameters(self.flow, self.index, self.hardware)
+        fork = ParameterResidency(self.flow, self.index, self.hardware)
         for space, store in self.stores.items():
-            found.stores[space].free = store.free
-        found._lying, found._loaded, found._used = {**self._lying}, {**self._loaded}, {**self._used}
-        return found
+            fork.stores[space].free = store.free
+        fork._lying, fork._loaded, fork._used = {**self._lying}, {**self._loaded}, {**self._used}
+        return fork
 
     def begin(self, nodes: Sequence[Node]) -> None:
         """The next group has these steps."""

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, in_line, row_axis
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
-from simulator.model.parameters import Parameters
+from simulator.model.parameters import ParameterResidency
 
 BEGIN_CYCLES = 4  # from when a command is set up, and may start, until its first pixel is read
 
 
-class Command(NamedTuple):
+class CommandTiming(NamedTuple):
     """How one command goes through the compute engine."""
 
     cycles: int  # from its first pixel to its last
@@ -26,12 +26,12 @@ class Command(NamedTuple):
     copies: tuple[int, ...] = ()  # cycles of each, where channels are moved by several commands
 
 
-class Trace(NamedTuple):
+class RegionHistory(NamedTuple):
     """Bytes of the buffer, and when the last commands of groups before are done that used them."""
 
     start: int
     end: int
-    made: int
+    computed: int
     used: int
     loaded: int
     stored: int
@@ -40,13 +40,13 @@ class Trace(NamedTuple):
 class Users:
     """Of every slot of a place: when the last command of each queue that used it is done; 0 for none."""
 
-    def __init__(self, place: Place, others: tuple[int, ...], traces: Sequence[Trace] = ()) -> None:
+    def __init__(self, place: Place, others: tuple[int, ...], traces: Sequence[RegionHistory] = ()) -> None:
         """`traces`: of the groups before."""
         self.place = place
         self.rows = place.purpose == "map"  # a number per row; else one per block
         self.slots = place.slots
         self.others = others  # places that share bytes with this one
-        self.made = [0] * place.slots  # computes that wrote
+        self.computed = [0] * place.slots  # computes that wrote
         self.used = [0] * place.slots  # computes that wrote or read
         self.loaded = [0] * place.slots
         self.stored = [0] * place.slots
@@ -54,17 +54,17 @@ class Users:
         for trace in traces:
             first = max(trace.start - place.address, 0) // max(place.slot_bytes, 1)
             stop = min(-(-(trace.end - place.address) // max(place.slot_bytes, 1)), place.slots)
-            for times, time in ((self.made, trace.made), (self.used, trace.used), (self.loaded, trace.loaded), (self.stored, trace.stored)):
+            for times, time in ((self.computed, trace.computed), (self.used, trace.used), (self.loaded, trace.loaded), (self.stored, trace.stored)):
                 times[first:stop] = [max(time, known) for known in times[first:stop]]
 
-    def traces(self, since: int) -> Iterator[Trace]:
+    def traces(self, since: int) -> Iterator[RegionHistory]:
         """Of its slots, where anything is done after `since`."""
         sums = self.latest[0] if self.place.purpose == "sum" else 0  # whose slots are not told apart
-        for k, times in enumerate(zip(self.made, self.used, self.loaded, self.stored, strict=True)):
+        for k, times in enumerate(zip(self.computed, self.used, self.loaded, self.stored, strict=True)):
             if max(*times, sums) > since:
                 start = self.place.address + k * self.place.slot_bytes
-                made, used, loaded, stored = times
-                yield Trace(start, start + self.place.slot_bytes, made, max(used, sums), loaded, stored)
+                computed, used, loaded, stored = times
+                yield RegionHistory(start, start + self.place.slot_bytes, computed, max(used, sums), loaded, stored)
 
     def spans(self, number: int, count: int) -> Sequence[Span]:
         """Slots of so many numbers from the given one on."""
@@ -77,11 +77,11 @@ class Users:
 
 
 def _last(of: list[int], spans: Sequence[Span]) -> int:
-    found = 0
+    last = 0
     for low, high in spans:
         if low < high:
-            found = max(found, max(of[low:high]) if high - low > 1 else of[low])
-    return found
+            last = max(last, max(of[low:high]) if high - low > 1 else of[low])
+    return last
 
 
 def _mark(of: list[int], spans: Sequence[Span], time: int) -> None:
@@ -89,7 +89,7 @@ def _mark(of: list[int], spans: Sequence[Span], time: int) -> None:
         of[low:high] = [time] * (high - low)
 
 
-class Piece(NamedTuple):
+class BlockPart(NamedTuple):
     """Part of a tensor that lies in a block, not by rows."""
 
     tensor: str
@@ -116,11 +116,11 @@ class Queues:
     def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
         self.flow, self.index, self.hardware = flow, index, hardware
         self.users: list[Users] = []
-        self.traces: list[Trace] = []  # of the groups before
+        self.traces: list[RegionHistory] = []  # of the groups before
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
-        self.pieces: dict[str, list[Piece]] = {}
-        self.blocks: dict[tuple[int, int], list[Piece]] = {}  # per place and slot
-        self.parameters = Parameters(flow, index, hardware)
+        self.pieces: dict[str, list[BlockPart]] = {}
+        self.blocks: dict[tuple[int, int], list[BlockPart]] = {}  # per place and slot
+        self.parameters = ParameterResidency(flow, index, hardware)
         self.sent: dict[str, int] = {}  # per map in DRAM: when the last store to it is done
         self.line = Timeline([], [], [])
         self.done: dict[tuple[bool, bool], Sequence[int]] = {}  # per memory and direction: when the last transfers are done
@@ -132,14 +132,14 @@ class Queues:
 
     def ahead(self) -> Queues:
         """The same moment, to see what would come of a group that begins now; these queues stay as they are."""
-        found = Queues(self.flow, self.index, self.hardware)
-        found._spans = self._spans
-        found.users, found.traces, found.parameters, found.sent = self.users, self.traces, self.parameters.ahead(), {**self.sent}
+        fork = Queues(self.flow, self.index, self.hardware)
+        fork._spans = self._spans
+        fork.users, fork.traces, fork.parameters, fork.sent = self.users, self.traces, self.parameters.ahead(), {**self.sent}
         recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
-        found.line = Timeline(*(queue[-recent:] for queue in self.line))
-        found.entered, found.fetching = self.entered, self.fetching
-        found.begun, found.ended, found.room, found.done = self.begun, self.ended, self.room, {**self.done}
-        return found
+        fork.line = Timeline(*(queue[-recent:] for queue in self.line))
+        fork.entered, fork.fetching = self.entered, self.fetching
+        fork.begun, fork.ended, fork.room, fork.done = self.begun, self.ended, self.room, {**self.done}
+        return fork
 
     def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
         """The next group begins: it finds nothing on chip, but waits for those who still use the bytes of its places."""
@@ -189,7 +189,7 @@ class Queues:
         _mark(users.stored if transfer.store else users.loaded, self._numbers(transfer), done)
         users.latest[1 + queue] = done
 
-    def compute(self, step: Compute, command: Command) -> None:
+    def compute(self, step: Compute, command: CommandTiming) -> None:
         """The next command of the program, part of a computation."""
         op, hardware = self.index[step.operator], self.hardware
         reads, writes = list(self._operands(op, step)), list(self._results(op, step))
@@ -197,7 +197,7 @@ class Queues:
         wait = max(entered, self.parameters.there(flight))
         for place, spans in reads:
             users = self.users[place]
-            wait = max(wait, _last(users.loaded, spans), _last(users.made, spans))
+            wait = max(wait, _last(users.loaded, spans), _last(users.computed, spans))
         for place, spans in writes:
             users = self.users[place]
             wait = max(wait, _last(users.loaded, spans), _last(users.stored, spans))
@@ -223,7 +223,7 @@ class Queues:
             self.users[place].latest[0] = done
         for place, spans in writes:
             users = self.users[place]
-            _mark(users.made, spans, done)
+            _mark(users.computed, spans, done)
             _mark(users.used, spans, done)
             users.latest[0] = done
         if step.sums >= 0:
@@ -245,27 +245,27 @@ class Queues:
             axis = row_axis(box_shape(load.box))
             self.homes[load.tensor] = (load.place, load.slot - (load.box[axis][0] if axis is not None else 0))
         else:
-            self._put(Piece(load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes), load.slot % users.slots)
+            self._put(BlockPart(load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes), load.slot % users.slots)
         return wait
 
     def _in_dram(self, transfer: Transfer) -> str:
         """The map that is loaded or stored, as DRAM has it."""
         return self.flow.behind.get(transfer.tensor, transfer.tensor)
 
-    def _put(self, new: Piece, slot: int) -> None:
+    def _put(self, new: BlockPart, slot: int) -> None:
         """Note where a piece is, and forget what it overwrites."""
-        there = self.blocks.setdefault((new.place, slot), [])
-        for old in list(there):
+        parts = self.blocks.setdefault((new.place, slot), [])
+        for old in list(parts):
             if old.number != new.number or (old.offset < new.end and new.offset < old.end):
-                there.remove(old)
+                parts.remove(old)
                 self.pieces[old.tensor].remove(old)
-        there.append(new)
+        parts.append(new)
         self.pieces.setdefault(new.tensor, []).append(new)
 
     def _store(self, store: Transfer) -> int:
         """When the slots of a store are made."""
         users, spans = self.users[store.place], self._numbers(store)
-        return max(_last(users.made, spans), _last(users.loaded, spans))
+        return max(_last(users.computed, spans), _last(users.loaded, spans))
 
     def _results(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
         """(place, slots) of everything that a step makes; note what comes there."""
@@ -313,7 +313,7 @@ class Queues:
             self._spans[key] = min(reads.first[low:high], default=0), max(reads.last[low:high], default=-1) + 1
         return self._spans[key]
 
-    def _read_pieces(self, call: Call, index: int, step: Compute, pieces: list[Piece]) -> Iterator[tuple[int, Sequence[Span]]]:
+    def _read_pieces(self, call: Call, index: int, step: Compute, pieces: list[BlockPart]) -> Iterator[tuple[int, Sequence[Span]]]:
         needed = None if len(pieces) == 1 else footprints(call, index, step.boxes, inputs=step.inputs)
         for piece in pieces:
             if needed is None or len(needed) != len(piece.box) or _meet(needed, piece.box):

@@ -292,12 +292,12 @@ def _differences(group: PlannedGroup, tally: _Tally) -> list[str]:
         return [f"group {group.id}: the plan says {group.l2}; its steps move {tally.l2}"]
     if group.dram != tally.dram:
         classes = [f.name for f in fields(DramBytes) if getattr(group.dram, f.name) != getattr(tally.dram, f.name)]
-        said, found = (", ".join(f"{name} {getattr(of, name):,} B" for name in classes) for of in (group.dram, tally.dram))
-        return [f"group {group.id}: the plan says {said}; its steps move {found}"]
+        planned, counted = (", ".join(f"{name} {getattr(of, name):,} B" for name in classes) for of in (group.dram, tally.dram))
+        return [f"group {group.id}: the plan says {planned}; its steps move {counted}"]
     moved = sum(loaded + stored for loaded, stored in tally.moved.values())
-    said = tally.dram.total + tally.l2.total
-    if moved > said or (group.steps and moved != said):  # a formula may count re-reads that belong to no one tensor
-        return [f"group {group.id}: the plan says {said:,} B; its tensors, each once, are {moved:,} B"]
+    planned = tally.dram.total + tally.l2.total
+    if moved > planned or (group.steps and moved != planned):  # a formula may count re-reads that belong to no one tensor
+        return [f"group {group.id}: the plan says {planned:,} B; its tensors, each once, are {moved:,} B"]
     return []
 
 
@@ -311,13 +311,13 @@ def _total_cycles(cycles: Sequence[Cycles]) -> Cycles:
 
 def _overlap(groups: Sequence[PlannedGroup], reports: Sequence[GroupReport], accelerator: Accelerator) -> int:
     """Cycles in which a group runs beside the one before it; where either is not timed step by step, none are known."""
-    found = 0
+    overlap = 0
     for exact, row in groupby(zip(groups, reports, strict=True), lambda pair: pair[1].cycles.timing == "exact"):
         pairs = [*row]
         if exact and len(pairs) > 1 and accelerator.hardware.overlap:
             together = accelerator.in_a_row((group.steps, group.places) for group, _ in pairs)
-            found += sum(report.cycles.total for _, report in pairs) - together
-    return found
+            overlap += sum(report.cycles.total for _, report in pairs) - together
+    return overlap
 
 
 def _total_energy(spent: Sequence[EnergyUse]) -> EnergyUse:
@@ -330,7 +330,7 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
     for group in groups:
         for move in group.tensors:
             moves[move.name].append((group.id, move))
-    found = [
+    rows = [
         TensorTraffic(
             name=name,
             role=network.role(name),
@@ -342,7 +342,7 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
         )
         for name, of in moves.items()
     ]
-    return tuple(sorted(found, key=lambda t: (-t.moved_bytes, t.name)))
+    return tuple(sorted(rows, key=lambda t: (-t.moved_bytes, t.name)))
 
 
 # -- plans that are not what they seem -------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class _CheckedGroup:
         for node in nodes:
             if isinstance(node, Loop):
                 if node.count < 1:
-                    raise self._wrong(f"a loop of {node.count} turns; accepted: at least 1")
+                    raise self._wrong(f"a loop of {node.count} iterations; accepted: at least 1")
                 self._check_nodes(node.body, (*counts, node.count))
                 continue
             if node.moves and (len(node.moves) != len(counts) or any(len(move) != len(node.origin) for move in node.moves)):

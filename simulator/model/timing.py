@@ -29,7 +29,7 @@ AHEAD = 48  # computations of a group that are looked at to see how it begins
 KEPT = 2  # ways of a group that are followed
 
 
-Schedule = tuple[Sequence[Node], Sequence[Place]]  # of a group
+GroupSchedule = tuple[Sequence[Node], Sequence[Place]]  # of a group
 
 
 class Ran(NamedTuple):
@@ -50,16 +50,16 @@ class Accelerator(Engines):
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
 
-        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many turns; what the longer run takes
-        beyond the shorter one, against what its steps take one after the other, holds for all further turns.
+        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many iterations; what the longer run
+        takes beyond the shorter one, against what its steps take one after the other, holds for all further iterations.
         """
         if self.command_count(nodes) <= walked:
             done, shared = self._queues([(nodes, places)]), self._shared(nodes)
             return Cycles(max(*done.busy[:2], shared), done.busy[2], max(done.line.end, shared))
-        turns = 4
-        while self.command_count(shortened(nodes, 2 * turns)) <= walked:
-            turns *= 2
-        some, more = shortened(nodes, turns // 2), shortened(nodes, turns)
+        iterations = 4
+        while self.command_count(shortened(nodes, 2 * iterations)) <= walked:
+            iterations *= 2
+        some, more = shortened(nodes, iterations // 2), shortened(nodes, iterations)
         dma, compute = self.busy(nodes)
         if self.command_count(more) > 4 * walked:
             return Cycles(dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula")
@@ -72,25 +72,25 @@ class Accelerator(Engines):
         """When every command of a schedule runs."""
         return self._queues([(nodes, places)]).line
 
-    def commands(self, groups: Iterable[Schedule]) -> Iterator[list[Ran]]:
+    def commands(self, groups: Iterable[GroupSchedule]) -> Iterator[list[Ran]]:
         """Of each group, every command and when it runs, in the order of the program; groups overlap as in `in_a_row`."""
         queues = Queues(self.flow, self._index, self.hardware)
         for nodes, places in groups:
             queues.begin(nodes, places)
-            found: list[Ran] = []
+            ran: list[Ran] = []
             for number, step in enumerate(_fetched(queues, nodes)):
                 for command, cycles in self._run(queues, step):
                     queue = 2 if isinstance(command, Compute) else int(command.store)
                     start, done = queues.line[queue][-1]
                     end = queues.ended if queue == 2 else done
-                    found.append(Ran(queue, number, command, start, end - cycles, end, done))
-            yield found
+                    ran.append(Ran(queue, number, command, start, end - cycles, end, done))
+            yield ran
 
-    def in_a_row(self, groups: Iterable[Schedule]) -> int:
+    def in_a_row(self, groups: Iterable[GroupSchedule]) -> int:
         """Cycles of the schedules of several groups, step by step: one begins while commands of those before it still run."""
         return self._queues(groups).line.end
 
-    def soonest(self, choices: Sequence[Sequence[Schedule]], late: Callable[[], bool]) -> tuple[list[int], int] | None:
+    def soonest(self, choices: Sequence[Sequence[GroupSchedule]], late: Callable[[], bool]) -> tuple[list[int], int] | None:
         """Of several ways to write each group, one behind the other: which one to take, and the cycles of all; None once it is `late`.
 
         Group by group, the KEPT ways are followed whose first AHEAD computations are done soonest, each after the way of the group before that is
@@ -102,16 +102,16 @@ class Accelerator(Engines):
                 return None
             ends = [[self._walk(queues.ahead(), *way, computations=AHEAD) for queues, _ in followed] for way in choice]
             kept = sorted(range(len(choice)), key=lambda k: min(ends[k]))[:KEPT]
-            found: list[tuple[Queues, list[int]]] = []
+            forks: list[tuple[Queues, list[int]]] = []
             for k in kept:
-                queues, taken = followed[ends[k].index(min(ends[k]))]
-                found.append((queues.ahead(), [*taken, k]))
-                self._walk(found[-1][0], *choice[k])
-            followed = found
-        queues, taken = min(followed, key=lambda one: one[0].line.end)
-        return taken, queues.line.end
+                queues, choices_made = followed[ends[k].index(min(ends[k]))]
+                forks.append((queues.ahead(), [*choices_made, k]))
+                self._walk(forks[-1][0], *choice[k])
+            followed = forks
+        queues, choices_made = min(followed, key=lambda one: one[0].line.end)
+        return choices_made, queues.line.end
 
-    def _queues(self, groups: Iterable[Schedule]) -> Queues:
+    def _queues(self, groups: Iterable[GroupSchedule]) -> Queues:
         queues = Queues(self.flow, self._index, self.hardware)
         for nodes, places in groups:
             self._walk(queues, nodes, places)
@@ -172,9 +172,9 @@ def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
         yield from unfold((node,))
 
 
-def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:
-    """The schedule with loops of at most so many turns."""
-    return tuple(Loop(min(node.count, turns), shortened(node.body, turns)) if isinstance(node, Loop) else node for node in nodes)
+def shortened(nodes: Sequence[Node], iterations: int) -> tuple[Node, ...]:
+    """The schedule with loops of at most so many iterations."""
+    return tuple(Loop(min(node.count, iterations), shortened(node.body, iterations)) if isinstance(node, Loop) else node for node in nodes)
 
 
 def walked_each(counts: Sequence[int], most: int = WALKED) -> int:
@@ -183,8 +183,8 @@ def walked_each(counts: Sequence[int], most: int = WALKED) -> int:
     A group that has fewer leaves the rest to the others.
     """
     left = most
-    for behind, count in zip(range(len(counts), 0, -1), sorted(counts), strict=True):
-        if count * behind > left:
-            return max(left // behind, 1)
+    for left_over, count in zip(range(len(counts), 0, -1), sorted(counts), strict=True):
+        if count * left_over > left:
+            return max(left // left_over, 1)
         left -= count
     return most

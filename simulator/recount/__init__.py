@@ -12,8 +12,8 @@ What is recounted exactly, and what is only bounded:
 * groups with steps, exactly: bytes by class, from the boxes. Parameters are loaded once, at the head, and those of several operators fit their
   store. Everything needed is loaded whole (just once in modes lbdf, resident and brr, weights as often as claimed), computed whole (just once but in
   mode brr, which may repeat) and stored just once; every input channel, or row that is folded, is added to every sum just once. Places lie below the
-  buffer, end where the plan says, have slots of the size that is needed, and share bytes only in turns. Each row that is read is on chip then, and so
-  is the block of weights that is needed; where slots hold less than a row, the part of it that is needed.
+  buffer, end where the plan says, have slots of the size that is needed, and share bytes only one after the other. Each row that is read is on
+  chip then, and so is the block of weights that is needed; where slots hold less than a row, the part of it that is needed.
 * of groups with steps, only bounded: that no place (but in lbdf groups) has more slots than it needs; that no other tiling or number of bands moves
   fewer bytes; band rows of mode brr where the steps allow several; parts of rows that operators read whose axes `needs` does not know.
 * groups without steps: opaque and excluded operators exactly; tiled groups of traffic `once` and `paper` exactly but for the buffer, which is
@@ -24,8 +24,8 @@ What is recounted exactly, and what is only bounded:
   checked.
 """
 
-from simulator.recount.groups import Counted, count, not_an_epilogue, rings
-from simulator.recount.network import Network
+from simulator.recount.groups import LineBufferCount, count, not_an_epilogue, rings
+from simulator.recount.network import RecountNetwork
 from simulator.recount.plan import Recount, recount
 
-__all__ = ["Counted", "Network", "Recount", "count", "not_an_epilogue", "recount", "rings"]
+__all__ = ["LineBufferCount", "Recount", "RecountNetwork", "count", "not_an_epilogue", "recount", "rings"]

@@ -14,59 +14,59 @@ from lfopt.ir import Box, Span, box_shape
 from lfopt.ops.attention import form_of, mixed_box, row_reads, state_box, state_shape
 from lfopt.ops.call import Call
 from lfopt.ops.table import ATTENTION
-from simulator.recount.needs import Part, Result, each_run
-from simulator.recount.network import Constant, Network, Read
+from simulator.recount.needs import AxisSpans, ResultBoxes, each_run
+from simulator.recount.network import Constant, MapOperand, RecountNetwork
 from simulator.recount.progressions import Ints
-from simulator.recount.schedule import Computation, Piece, describe
+from simulator.recount.schedule import Computation, StepBox, describe
 
 
-def with_attentions(net: Network, calls: Sequence[Call]) -> Network:
+def with_attentions(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
     """The network with these attentions as operators, each named as its first part, in the place of its last."""
-    found = copy(net)
-    found.reads, found.makes, found.constants, found.calls = dict(net.reads), dict(net.makes), dict(net.constants), dict(net.calls)
-    found.maker, found.position, found.operators, found.specs = dict(net.maker), dict(net.position), dict(net.operators), dict(net.specs)
-    found.readers = readers = defaultdict(list, net.readers)
+    fused = copy(net)
+    fused.reads, fused.makes, fused.constants, fused.calls = dict(net.reads), dict(net.makes), dict(net.constants), dict(net.calls)
+    fused.maker, fused.position, fused.operators, fused.specs = dict(net.maker), dict(net.position), dict(net.operators), dict(net.specs)
+    fused.readers = readers = defaultdict(list, net.readers)
     for call in calls:
         names = [part.operator.name for part in call.parts]
         head, (result,) = call.operator.name, call.operator.outputs
         for op in names:
-            for table in (found.reads, found.makes, found.constants, found.operators, found.calls, found.specs):
+            for table in (fused.reads, fused.makes, fused.constants, fused.operators, fused.calls, fused.specs):
                 del table[op]
-        found.operators[head], found.calls[head], found.specs[head], found.makes[head] = call.operator, call, ATTENTION, [result]
+        fused.operators[head], fused.calls[head], fused.specs[head], fused.makes[head] = call.operator, call, ATTENTION, [result]
         rows = row_reads(call)
         given = [(k, name) for k, name in enumerate(call.operator.inputs) if name]
-        found.reads[head] = [
-            Read(name, head, k, rows[k].first, rows[k].last, name, rows[k].first, rows[k].last)
+        fused.reads[head] = [
+            MapOperand(name, head, k, rows[k].first, rows[k].last, name, rows[k].first, rows[k].last)
             for k, name in given
             if name not in net.graph.constants
         ]
         constants = ((k, name, net.tensor(name).elements) for k, name in given if name in net.graph.constants)
-        found.constants[head] = [Constant(name, head, k, size, bias=False, gathered=False) for k, name, size in constants if size > 1]
-        found.maker[result], found.position[head] = head, net.position[names[-1]]
+        fused.constants[head] = [Constant(name, head, k, size, bias=False, gathered=False) for k, name, size in constants if size > 1]
+        fused.maker[result], fused.position[head] = head, net.position[names[-1]]
         for op in names[1:]:
-            del found.position[op]
-        for name in {read.map for read in found.reads[head]}:
+            del fused.position[op]
+        for name in {read.map for read in fused.reads[head]}:
             readers[name] = list(dict.fromkeys(head if op in names else op for op in readers[name]))
-    found.operators = dict(sorted(found.operators.items(), key=lambda pair: found.position[pair[0]]))
-    return found
+    fused.operators = dict(sorted(fused.operators.items(), key=lambda pair: fused.position[pair[0]]))
+    return fused
 
 
-def unmasked(net: Network, calls: Sequence[Call]) -> Network:
+def unmasked(net: RecountNetwork, calls: Sequence[Call]) -> RecountNetwork:
     """The network as it is, without the masks that nobody has to load."""
-    found = copy(net)
-    found.constants = dict(net.constants)
+    without_masks = copy(net)
+    without_masks.constants = dict(net.constants)
     for call in calls:
         for part in call.parts:
             name = part.operator.name
-            found.constants[name] = [constant for constant in found.constants[name] if constant.name != form_of(call).mask]
-    return found
+            without_masks.constants[name] = [constant for constant in without_masks.constants[name] if constant.name != form_of(call).mask]
+    return without_masks
 
 
 # -- what it keeps -----------------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class State(Piece):
+class State(StepBox):
     """What is kept of a box of the result between two blocks of keys, in all runs of a step."""
 
     origin: Ints = None  # type: ignore[assignment]  # (runs, axes) where it begins
@@ -75,23 +75,23 @@ class State(Piece):
         """(runs,) where it begins."""
         return self.origin[:, axis]
 
-    def covers(self, axis: int, part: Part) -> bool:
+    def covers(self, axis: int, part: AxisSpans) -> bool:
         """Whether it begins at 0 in all runs, and holds all of such parts."""
         return not self.origin[:, axis].any() and self.extents[axis] >= part[1].max()
 
 
-def state_of(call: Call, piece: Piece) -> State:
+def state_of(call: Call, piece: StepBox) -> State:
     """The same of a piece of the result."""
     known: dict[Box, Box] = {}
-    found: list[list[int]] = []
+    starts: list[list[int]] = []
     nothing = np.zeros(piece.leaf.runs, np.int64)
     for box, _ in each_run(piece.parts, (nothing, nothing)):
         if box not in known:
             known[box] = state_box(call, box)
-        found.append([start for start, _ in known[box]])
+        starts.append([start for start, _ in known[box]])
     shapes = {box_shape(box) for box in known.values()}
     extents = tuple(max(extent) for extent in zip(*shapes, strict=True))
-    return State(piece.leaf, piece.tensor, extents, piece.column, np.array(found, np.int64))
+    return State(piece.leaf, piece.tensor, extents, piece.column, np.array(starts, np.int64))
 
 
 def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
@@ -99,7 +99,7 @@ def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
     return state_shape(calls[op]) if calls[op].attention is not None else None
 
 
-def query_by_query(call: Call, index: int, result: Result) -> bool:
+def query_by_query(call: Call, index: int, result: ResultBoxes) -> bool:
     """Whether an operand is the queries of one head at a time, whose results are no longer: each may be written where its query was."""
     form = form_of(call)
     if form.uses[index][1] != "queries" or form.mixing.result[-1] > form.product.shape(0)[-1]:
@@ -111,11 +111,11 @@ def query_by_query(call: Call, index: int, result: Result) -> bool:
 # -- what it adds ------------------------------------------------------------------------------------------------------------------------------
 
 
-def key_problems(op: str, found: Sequence[Computation], call: Call) -> Iterator[str]:
+def key_problems(op: str, computations: Sequence[Computation], call: Call) -> Iterator[str]:
     """Of every part of the result, each key that is seen is added once, in one row of steps from the first to the last."""
     form = form_of(call)
     runs: list[tuple[int, Box, Span, Computation]] = []
-    for one in found:
+    for one in computations:
         given = one.step.inputs is not None
         for time, (box, span) in zip(one.leaf.times.tolist(), each_run(one.pieces[0].parts, one.inputs), strict=True):
             runs.append((time, box, span if given else form.seen(mixed_box(call, box)), one))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.recount.progressions import times_covered
-from simulator.recount.schedule import Schedule
+from simulator.recount.schedule import GroupSteps
 from simulator.recount.traffic import computed_problems, covered, parameter_problems
 
 
-def chain_problems(schedule: Schedule) -> Iterator[str]:
+def chain_problems(schedule: GroupSteps) -> Iterator[str]:
     """What is wrong with what the steps load, store and compute."""
     net, group, loads, stores = schedule.net, schedule.group, schedule.loads, schedule.stores
     yield from parameter_problems(schedule)
@@ -21,16 +21,16 @@ def chain_problems(schedule: Schedule) -> Iterator[str]:
         if claimed != 1:
             yield f"{what}: the plan says {claimed}; of a chain it says 1"
     wanted = dict.fromkeys(read.seen if read.seen in loads else read.map for _, read in schedule.external)
-    for name in loads.keys() - wanted.keys() - schedule.constants - schedule.made:
+    for name in loads.keys() - wanted.keys() - schedule.constants - schedule.produced:
         yield f"{name!r} is loaded, but who reads it has it under another name"
     for name in (*wanted, *sorted(schedule.constants)):
         yield from covered(schedule, name, loads.get(name, ()), "loaded", None)
-    leaving = {name for name in schedule.made if net.needed_outside(name, schedule.members)}
+    leaving = {name for name in schedule.produced if net.needed_outside(name, schedule.members)}
     if sorted(group.spilled) != (sent := sorted(stores.keys() - leaving)):
         yield f"spilled: the plan says {', '.join(group.spilled) or 'nothing'}, its steps store {', '.join(sent) or 'nothing'}"
     for name in sorted(leaving):
         yield from covered(schedule, name, stores.get(name, ()), "stored", 1)
-    for name in sorted(schedule.made & (loads.keys() | stores.keys())):
+    for name in sorted(schedule.produced & (loads.keys() | stores.keys())):
         back, out = loads.get(name, ()), stores.get(name, ())
         sent = times_covered(net.graph.shape(name), [piece.boxes for piece in out])
         if sent.max(initial=0) > 1:

@@ -16,15 +16,15 @@ def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
     same: dict[str, str] = {}  # tensor made by a copy -> the one that the original makes
     known: set[str] = set()
     for copy in copies:
-        made, original = by_name.get(copy.name), by_name.get(copy.of)
-        if made is None or original is None or copy.name in known or copy.of in known or made is original:
+        duplicate, original = by_name.get(copy.name), by_name.get(copy.of)
+        if duplicate is None or original is None or copy.name in known or copy.of in known or duplicate is original:
             yield f"copies: {copy.name!r} of {copy.of!r}: they are not two operators of the network, or one is a copy already"
             return
         known.add(copy.name)
-        if not _alike(made, original) or [same.get(name, name) for name in made.inputs] != list(original.inputs):
+        if not _alike(duplicate, original) or [same.get(name, name) for name in duplicate.inputs] != list(original.inputs):
             yield f"copies: {copy.name!r} does not do what {copy.of!r} does"
             return
-        for new, old in zip(made.outputs, original.outputs, strict=True):
+        for new, old in zip(duplicate.outputs, original.outputs, strict=True):
             if new and (not old or graph.tensors[new].named(old) != graph.tensors[old]):
                 yield f"copies: {copy.name!r} makes {new!r}, which is not what {copy.of!r} makes"
                 return

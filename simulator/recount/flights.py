@@ -11,7 +11,7 @@ import numpy as np
 from lfopt.ir import Node, computations
 from lfopt.ops.table import OPAQUE
 from simulator.recount.groups import in_bytes
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 
 LONGEST = 64  # operators in a flight
 
@@ -21,7 +21,7 @@ def flights_of(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
     return ((node.operator, *node.then) for node in computations(nodes))
 
 
-def not_flights(net: Network, members: Iterable[str], flights: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def not_flights(net: RecountNetwork, members: Iterable[str], flights: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Why operators cannot follow in flight as claimed; nothing if they can."""
     owner: dict[str, tuple[str, ...]] = {}
     inside = set(members)
@@ -40,9 +40,9 @@ def not_flights(net: Network, members: Iterable[str], flights: Iterable[tuple[st
             yield from _not_a_flight(net, flight)
 
 
-def _not_a_flight(net: Network, flight: tuple[str, ...]) -> Iterator[str]:
+def _not_a_flight(net: RecountNetwork, flight: tuple[str, ...]) -> Iterator[str]:
     head, *rest = flight
-    made: dict[str, str] = {}  # map -> its operator
+    makers: dict[str, str] = {}  # map -> its operator
     if net.specs[head] is OPAQUE or any(c.gathered for c in net.constants[head]):
         yield f"nothing can follow {head!r} in flight"
     for op in flight:
@@ -54,22 +54,22 @@ def _not_a_flight(net: Network, flight: tuple[str, ...]) -> Iterator[str]:
         if op != head:
             if not net.specs[op].elementwise or result.shape != first.shape or _size(result.dtype) != _size(first.dtype):
                 yield f"{op!r} cannot follow {head!r} in flight: it is not elementwise, or makes another shape or type"
-            within = [read for read in net.reads[op] if read.map in made]
-            alike = (read.seen == read.map and read.first == read.last == tuple(range(result.rows)) for read in within)
-            if not within or not all(alike):
+            inner = [read for read in net.reads[op] if read.map in makers]
+            alike = (read.seen == read.map and read.first == read.last == tuple(range(result.rows)) for read in inner)
+            if not inner or not all(alike):
                 yield f"{op!r} does not read what is in flight from {head!r} on, element by element"
-        made[name] = op
+        makers[name] = op
     for name in [net.makes[op][0] for op in flight[:-1]]:
         if name in net.stored or not set(net.readers[name]) <= set(rest):
             yield f"{name!r} is made in flight, and read elsewhere"
 
 
-def is_table(net: Network, flight: tuple[str, ...]) -> bool:
+def is_table(net: RecountNetwork, flight: tuple[str, ...]) -> bool:
     """Whether what follows in flight is a function of the byte that the first operator makes."""
-    made = {name for op in flight for name in net.makes[op]}
+    results = {name for op in flight for name in net.makes[op]}
     return (
-        all(in_bytes(net.tensor(name)) for name in made)
-        and all(read.map in made for op in flight[1:] for read in net.reads[op])
+        all(in_bytes(net.tensor(name)) for name in results)
+        and all(read.map in results for op in flight[1:] for read in net.reads[op])
         and not any(net.constants[op] for op in flight[1:])
     )
 
@@ -78,23 +78,23 @@ def _size(dtype: str) -> int:
     return -1 if dtype == "string" else np.dtype(dtype).itemsize
 
 
-def with_flights(net: Network, flights: Iterable[tuple[str, ...]]) -> Network:
+def with_flights(net: RecountNetwork, flights: Iterable[tuple[str, ...]]) -> RecountNetwork:
     """The network with each of these flights as one operator, named as its first, in the place of its last."""
-    found = copy(net)
-    found.reads, found.makes, found.constants = dict(net.reads), dict(net.makes), dict(net.constants)
-    found.maker, found.position, found.operators = dict(net.maker), dict(net.position), dict(net.operators)
-    found.readers = readers = defaultdict(list, net.readers)
+    fused = copy(net)
+    fused.reads, fused.makes, fused.constants = dict(net.reads), dict(net.makes), dict(net.constants)
+    fused.maker, fused.position, fused.operators = dict(net.maker), dict(net.position), dict(net.operators)
+    fused.readers = readers = defaultdict(list, net.readers)
     for flight in flights:
         head, last = flight[0], flight[-1]
         hidden = {net.makes[op][0] for op in flight[:-1]}
-        found.reads[head] = [read for op in flight for read in net.reads[op] if read.map not in hidden]
-        found.constants[head] = [constant for op in flight for constant in net.constants[op]]
-        found.makes[head] = net.makes[last]
-        found.maker[net.makes[last][0]] = head
-        found.position[head] = net.position[last]
+        fused.reads[head] = [read for op in flight for read in net.reads[op] if read.map not in hidden]
+        fused.constants[head] = [constant for op in flight for constant in net.constants[op]]
+        fused.makes[head] = net.makes[last]
+        fused.maker[net.makes[last][0]] = head
+        fused.position[head] = net.position[last]
         for op in flight[1:]:
-            for table in (found.reads, found.makes, found.constants, found.operators, found.position):
+            for table in (fused.reads, fused.makes, fused.constants, fused.operators, fused.position):
                 del table[op]
-        for name in {read.map for read in found.reads[head]}:
+        for name in {read.map for read in fused.reads[head]}:
             readers[name] = list(dict.fromkeys(head if op in flight else op for op in readers[name]))
-    return found
+    return fused

@@ -20,13 +20,13 @@ from lfopt.ir import row_axis
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from simulator.recount.groups import runs
 from simulator.recount.needs import folded
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 from simulator.recount.progressions import times_along, times_covered
-from simulator.recount.schedule import Schedule, called
+from simulator.recount.schedule import GroupSteps, called
 
 
 @dataclass(frozen=True)
-class Barrier:
+class GateBarrier:
     """What the operators of a group are to its barrier."""
 
     map: str
@@ -39,7 +39,7 @@ class Barrier:
     result: str  # the map that leaves
 
 
-def barrier(net: Network, members: Sequence[str]) -> Barrier | None:
+def barrier(net: RecountNetwork, members: Sequence[str]) -> GateBarrier | None:
     """Of a group; None if it has none, or several."""
     after: dict[str, set[str]] = {}  # per operator: the reductions that it waits for
     folds = [op for op in members if runs(net, op)]
@@ -56,92 +56,90 @@ def barrier(net: Network, members: Sequence[str]) -> Barrier | None:
     channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]] if len(shape) in CHANNEL_AXIS_OF_RANK else 0
     behind: list[str] = []
     for op in members:
-        if op not in folds and {read.map for read in net.reads[op]} & {name, *(made for other in behind for made in net.makes[other])}:
+        if op not in folds and {read.map for read in net.reads[op]} & {name, *(result for other in behind for result in net.makes[other])}:
             behind.append(op)
     last = net.calls[behind[-1]]
     sums = net.contracts(behind[-1]) and folded(last) == channels and last.attribute("group", 1) == 1
     vectors = frozenset(op for op in members if after[op]) - {*behind}
     ahead = tuple(op for op in members if not after[op] and op not in folds)
     head = ahead[0] if ahead and net.contracts(ahead[0]) and net.calls[ahead[0]].attribute("group", 1) == 1 else ""
-    return Barrier(name, frozenset(folds), vectors, ahead, head, tuple(behind), behind[-1] if sums else "", leaving[0])
+    return GateBarrier(name, frozenset(folds), vectors, ahead, head, tuple(behind), behind[-1] if sums else "", leaving[0])
 
 
-def passed(schedule: Schedule) -> Iterator[str]:
+def passed(schedule: GroupSteps) -> Iterator[str]:
     """What is wrong with how often things are loaded and stored."""
     net, group = schedule.net, schedule.group
-    found = barrier(net, schedule.members)
-    if found is None:
+    gate = barrier(net, schedule.members)
+    if gate is None:
         yield f"mode {group.mode}, but it has not one map that waits for reductions of itself, and one result"
         return
-    if group.spilled not in ((), (found.map,)) or (group.spilled and found.map not in schedule.made):
-        yield f"spilled: found {', '.join(group.spilled)}; what waits for its own reductions is {found.map!r}"
+    if group.spilled not in ((), (gate.map,)) or (group.spilled and gate.map not in schedule.produced):
+        yield f"spilled: found {', '.join(group.spilled)}; what waits for its own reductions is {gate.map!r}"
         return
-    parts = _parts(schedule, found)
-    bands = -(-net.tensor(found.result).rows // max(group.band_rows, 1))
+    parts = _parts(schedule, gate)
+    bands = -(-net.tensor(gate.result).rows // max(group.band_rows, 1))
     if group.weight_passes not in (1, bands):
         yield f"weight passes: the plan says {group.weight_passes}, counted 1 or {bands}"
-    yield from _map(schedule, found, parts)
-    remade = _remade(schedule, found, parts)
+    yield from _map(schedule, gate, parts)
+    remade = _remade(schedule, gate, parts)
     if isinstance(remade, str):
         yield remade
         return
-    times: dict[str, Fraction] = dict.fromkeys(schedule.members, Fraction(1)) | dict.fromkeys(found.behind, Fraction(parts))
-    times |= dict.fromkeys(found.ahead, 1 + parts * remade)
-    if found.tail:
-        times[found.tail] = Fraction(1)
-    for name in dict.fromkeys(read.map for _, read in schedule.external if read.map != found.map):
+    times: dict[str, Fraction] = dict.fromkeys(schedule.members, Fraction(1)) | dict.fromkeys(gate.behind, Fraction(parts))
+    times |= dict.fromkeys(gate.ahead, 1 + parts * remade)
+    if gate.tail:
+        times[gate.tail] = Fraction(1)
+    for name in dict.fromkeys(read.map for _, read in schedule.external if read.map != gate.map):
         readers = {op for op, read in schedule.external if read.map == name}
-        all_channels = any((op, read.by, read.index) == (found.head, found.head, 0) for op, read in schedule.external if read.map == name)
-        total = sum((Fraction(1) if all_channels and op == found.head else times[op] for op in readers), Fraction(0))
-        stays = found.tail in readers and len(readers) > 1
+        all_channels = any((op, read.by, read.index) == (gate.head, gate.head, 0) for op, read in schedule.external if read.map == name)
+        total = sum((Fraction(1) if all_channels and op == gate.head else times[op] for op in readers), Fraction(0))
+        stays = gate.tail in readers and len(readers) > 1
         yield from _loaded(schedule, name, (total - 1, total) if stays else (total,), parts)
-    times = {op: times[op] * (bands if op in found.behind else 1) for op in times} | (
-        {found.tail: Fraction(group.weight_passes)} if found.tail else {}
-    )
+    times = {op: times[op] * (bands if op in gate.behind else 1) for op in times} | ({gate.tail: Fraction(group.weight_passes)} if gate.tail else {})
     for op in schedule.members:
         for constant in net.constants[op]:
             if not constant.gathered:
                 yield from _loaded(schedule, constant.name, (times[op],), parts)
 
 
-def repeats(schedule: Schedule) -> dict[str, set[int]]:
+def repeats(schedule: GroupSteps) -> dict[str, set[int]]:
     """Per map: how often it is computed, where that is more than once. Each part of the result gates every slice anew, or makes it again before."""
-    found, net = barrier(schedule.net, schedule.members), schedule.net
-    if found is None:
+    gate, net = barrier(schedule.net, schedule.members), schedule.net
+    if gate is None:
         return {}
-    parts = _parts(schedule, found)
-    behind = {name: {parts} for op in found.behind if op != found.tail for name in net.makes[op]}
-    return behind | {name: {1, 1 + parts} for op in found.ahead for name in net.makes[op]}
+    parts = _parts(schedule, gate)
+    behind = {name: {parts} for op in gate.behind if op != gate.tail for name in net.makes[op]}
+    return behind | {name: {1, 1 + parts} for op in gate.ahead for name in net.makes[op]}
 
 
-def _parts(schedule: Schedule, found: Barrier) -> int:
+def _parts(schedule: GroupSteps, gate: GateBarrier) -> int:
     """In how many parts of its channels the result is made, if it is summed up."""
-    if not found.tail:
+    if not gate.tail:
         return 1
-    axis = CHANNEL_AXIS_OF_RANK[len(schedule.net.graph.shape(found.result))]
-    return len({int(start) for piece in schedule.stores.get(found.result, ()) for start in np.unique(piece.start(axis))})
+    axis = CHANNEL_AXIS_OF_RANK[len(schedule.net.graph.shape(gate.result))]
+    return len({int(start) for piece in schedule.stores.get(gate.result, ()) for start in np.unique(piece.start(axis))})
 
 
-def _map(schedule: Schedule, found: Barrier, parts: int) -> Iterator[str]:
+def _map(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Iterator[str]:
     """Of the map that waits: what is stored comes back for every part of the result; of one from outside, what is not kept."""
-    shape = schedule.net.graph.shape(found.map)
-    loads, stores = ([piece.boxes for piece in moves.get(found.map, ())] for moves in (schedule.loads, schedule.stores))
+    shape = schedule.net.graph.shape(gate.map)
+    loads, stores = ([piece.boxes for piece in moves.get(gate.map, ())] for moves in (schedule.loads, schedule.stores))
     both = times_covered(shape, [*loads, *(boxes._replace(weight=-parts * boxes.weight) for boxes in stores)])
-    if found.map in schedule.made:
+    if gate.map in schedule.produced:
         if both.any():
-            yield f"{found.map!r}: not all that is stored of it, and nothing else, is loaded {parts} times"
+            yield f"{gate.map!r}: not all that is stored of it, and nothing else, is loaded {parts} times"
         if times_covered(shape, stores).max(initial=0) > 1:
-            yield f"{found.map!r} is stored several times"
+            yield f"{gate.map!r} is stored several times"
         if bool(stores) != bool(schedule.group.spilled):
-            yield f"spilled: the plan says {', '.join(schedule.group.spilled) or 'nothing'}, its steps store {found.map if stores else 'nothing'}"
+            yield f"spilled: the plan says {', '.join(schedule.group.spilled) or 'nothing'}, its steps store {gate.map if stores else 'nothing'}"
     elif not np.isin(both, (1, 1 + parts)).all():
-        yield f"{found.map!r}: it must be loaded once, and what is not kept of it {parts} times more"
+        yield f"{gate.map!r}: it must be loaded once, and what is not kept of it {parts} times more"
 
 
-def _remade(schedule: Schedule, found: Barrier, parts: int) -> Fraction | str:
+def _remade(schedule: GroupSteps, gate: GateBarrier, parts: int) -> Fraction | str:
     """The share of the channels that are made again, for every part of the result; or why that cannot be."""
     again: np.ndarray | None = None
-    for op in reversed(found.ahead):
+    for op in reversed(gate.ahead):
         name = schedule.net.makes[op][0]
         shape = schedule.net.graph.shape(name)
         if len(shape) not in CHANNEL_AXIS_OF_RANK or 0 in shape:
@@ -150,33 +148,33 @@ def _remade(schedule: Schedule, found: Barrier, parts: int) -> Fraction | str:
         times = times_along(shape, boxes, CHANNEL_AXIS_OF_RANK[len(shape)])[:, 1]
         again = times > 1 if again is None else again
         if not (times == np.where(again, 1 + parts, 1)).all():
-            return f"{name!r}: it must be made once, and {parts} times more where {found.map!r} is"
+            return f"{name!r}: it must be made once, and {parts} times more where {gate.map!r} is"
     if again is None or not again.any():
         return Fraction(0)
-    if schedule.group.spilled or not found.head:
-        return f"{found.map!r} is made again, " + ("and stored" if schedule.group.spilled else "from what reads it slice by slice")
+    if schedule.group.spilled or not gate.head:
+        return f"{gate.map!r} is made again, " + ("and stored" if schedule.group.spilled else "from what reads it slice by slice")
     return Fraction(int(again.sum()), len(again))
 
 
-def _loaded(schedule: Schedule, name: str, totals: Sequence[Fraction], parts: int) -> Iterator[str]:
+def _loaded(schedule: GroupSteps, name: str, totals: Sequence[Fraction], parts: int) -> Iterator[str]:
     """A tensor passes so many times; if that is no whole number, on average: once, and for every part where slices are made again."""
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     grid = times_covered(shape, boxes)
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (0, 0)
-    elements = sum(len(found.starts) * prod(found.extents) * found.weight for found in boxes)
+    elements = sum(len(box.starts) * prod(box.extents) * box.weight for box in boxes)
     whole = least == most or np.isin(grid, (1, 1 + parts)).all()
     if not whole or (grid.size and Fraction(elements, prod(shape)) not in totals):
         yield f"{name!r} is loaded {least} to {most} times, must be {' or '.join(f'{float(total):g}' for total in totals)}"
 
 
-def band_rows(schedule: Schedule) -> tuple[int, int]:
+def band_rows(schedule: GroupSteps) -> tuple[int, int]:
     """The fewest and the most rows of the result that can be made in one band: as many as there are sums of, where it is summed up in steps."""
-    found = barrier(schedule.net, schedule.members)
-    if found is None:
+    gate = barrier(schedule.net, schedule.members)
+    if gate is None:
         return 1, 1
-    places = [place for place in schedule.group.places if place.purpose == "sum" and called(place.name, (f"sums of {found.tail}",))]
-    axis, rows = row_axis(schedule.net.graph.shape(found.result)), schedule.net.tensor(found.result).rows
+    places = [place for place in schedule.group.places if place.purpose == "sum" and called(place.name, (f"sums of {gate.tail}",))]
+    axis, rows = row_axis(schedule.net.graph.shape(gate.result)), schedule.net.tensor(gate.result).rows
     if places:
         return places[0].slots, places[0].slots
-    stored = [1 if axis is None else piece.extents[axis] for piece in schedule.stores.get(found.result, ())]
+    stored = [1 if axis is None else piece.extents[axis] for piece in schedule.stores.get(gate.result, ())]
     return max(stored, default=1), rows

@@ -14,13 +14,13 @@ from lfopt.ops.scaling import table
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.traits import Arithmetic
 from simulator.recount.needs import folded_rows
-from simulator.recount.network import Network, Read
+from simulator.recount.network import MapOperand, RecountNetwork
 
 TABLE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class CompulsoryTraffic:
     """What a group moves if every tensor moves once."""
 
     dram: DramBytes
@@ -29,7 +29,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class LineBufferCount:
     """What was counted of one group in line-buffer depth-first order."""
 
     buffer_bytes: int
@@ -39,12 +39,12 @@ class Counted:
     rings: dict[str, int]  # rows held at once, by map
 
 
-def in_order(net: Network, group: Iterable[str]) -> list[str]:
+def in_order(net: RecountNetwork, group: Iterable[str]) -> list[str]:
     """The operators of a group in the order of the network."""
     return sorted(set(group), key=net.position.__getitem__)
 
 
-def moved_once(net: Network, group: Sequence[str], hardware: Hardware) -> Moved:
+def moved_once(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> CompulsoryTraffic:
     """DRAM bytes of a group with every tensor once."""
     inside = set(group)
     inputs = dict.fromkeys(read.map for op in group for read in net.reads[op] if net.maker.get(read.map) not in inside)
@@ -55,20 +55,20 @@ def moved_once(net: Network, group: Sequence[str], hardware: Hardware) -> Moved:
         weight=weight_bytes(net, group, hardware)[0],
         parameter=sum(parameter_bytes(net, op, hardware) for op in group),
     )
-    return Moved(dram, tuple(inputs), tuple(outputs))
+    return CompulsoryTraffic(dram, tuple(inputs), tuple(outputs))
 
 
-def count(net: Network, group: Sequence[str], hardware: Hardware) -> Counted:
+def count(net: RecountNetwork, group: Sequence[str], hardware: Hardware) -> LineBufferCount:
     """Buffer bytes of a group in line-buffer depth-first order, and its DRAM bytes with every tensor once."""
     members = in_order(net, group)
     moved, held = moved_once(net, members, hardware), rings(net, members)
     needed = sum(rows * hardware.row_bytes(net.tensor(name)) for name, rows in held.items())
     if not hardware.weight_buffer_bytes:
         needed += weight_bytes(net, members, hardware)[1]
-    return Counted(needed, moved.dram, moved.inputs, moved.outputs, held)
+    return LineBufferCount(needed, moved.dram, moved.inputs, moved.outputs, held)
 
 
-def weight_bytes(net: Network, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
+def weight_bytes(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
     """(DRAM bytes, bytes on chip) of weights and biases, each constant once; rows that a Gather picks go where its result is."""
     shared: dict[str, int] = {}
     gathered = 0
@@ -81,14 +81,14 @@ def weight_bytes(net: Network, members: Iterable[str], hardware: Hardware) -> tu
     return sum(shared.values()) + gathered, sum(shared.values())
 
 
-def table_count(net: Network, op: str, hardware: Hardware) -> int:
+def table_count(net: RecountNetwork, op: str, hardware: Hardware) -> int:
     """Tables of an operator in that store."""
     if op not in net.tables and arithmetic(net.calls[op]) is Arithmetic.SUMS:
         return 0
     return parameter_bytes(net, op, hardware) // TABLE_BYTES
 
 
-def parameter_bytes(net: Network, op: str, hardware: Hardware) -> int:
+def parameter_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
     """Bytes that an operator on quantised maps has in the store beside the buffer: 5 for each channel of rows of channels, or tables of 256."""
     call, result = net.calls[op], net.tensor(net.makes[op][0])
     if not hardware.parameter_store_bytes or result.quantization is None:
@@ -104,26 +104,26 @@ def parameter_bytes(net: Network, op: str, hardware: Hardware) -> int:
         entries = table(call)
         (source,) = (net.tensor(read.seen) for read in net.reads[op])
         least, most = int(entries.min()), int(entries.max())
-        asked = range(256) if source.dtype == "uint8" else (*range(128), *range(-128, 0))
-        return 0 if entries.tolist() == [min(max(value, least), most) for value in asked] else TABLE_BYTES
+        codes = range(256) if source.dtype == "uint8" else (*range(128), *range(-128, 0))
+        return 0 if entries.tolist() == [min(max(value, least), most) for value in codes] else TABLE_BYTES
     stored = {(tensor.dtype, tensor.quantization) for tensor in (result,)}
     if how is Arithmetic.CHOICE:
         given = (net.tensor(name) for i, name in enumerate(call.operator.inputs) if name and i not in net.specs[op].parameters)
         return TABLE_BYTES * sum((tensor.dtype, tensor.quantization) not in stored for tensor in given if tensor.quantization)
     if how in (Arithmetic.EXTREME, Arithmetic.MOVE):
         first = net.tensor(call.operator.inputs[0])
-        made = (net.tensor(name) for name in net.makes[op])
+        results = (net.tensor(name) for name in net.makes[op])
         before = first.dtype, first.quantization
-        return TABLE_BYTES * sum(before != (tensor.dtype, tensor.quantization) for tensor in made if tensor.quantization)
+        return TABLE_BYTES * sum(before != (tensor.dtype, tensor.quantization) for tensor in results if tensor.quantization)
     return 0
 
 
-def shared_tables(net: Network, flight: Sequence[str], hardware: Hardware) -> dict[str, int]:
+def shared_tables(net: RecountNetwork, flight: Sequence[str], hardware: Hardware) -> dict[str, int]:
     """Tables by operator of a flight, where they are not those that it has alone.
 
     Operators that see nothing but the byte that is made share one table with who makes it: that of the first that does more than clamp.
     """
-    found: dict[str, int] = {}
+    tables_of: dict[str, int] = {}
     seen, holder, closed = set[str](), "", True  # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
     for op in flight:
         call, (name,), own = net.calls[op], net.makes[op], parameter_bytes(net, op, hardware)
@@ -137,21 +137,21 @@ def shared_tables(net: Network, flight: Sequence[str], hardware: Hardware) -> di
             seen.add(name)
             more = pair or own > 0
             if (tables := int(more and not holder)) * TABLE_BYTES != own:
-                found[op] = tables
+                tables_of[op] = tables
             holder = holder or (op if more else "")
         else:
             first = how in (Arithmetic.TABLE, Arithmetic.EXTREME, Arithmetic.MOVE)
             seen, closed, holder = {name}, how is Arithmetic.CHOICE, op if first and own else ""
-    return found
+    return tables_of
 
 
-def may_share(net: Network, op: str) -> bool:
+def may_share(net: RecountNetwork, op: str) -> bool:
     """Whether an operator may have a table that it has not alone, or none where alone it has one."""
-    made = net.makes[op]
-    return len(made) == 1 and in_bytes(net.tensor(made[0])) and arithmetic(net.calls[op]) is not Arithmetic.SUMS
+    results = net.makes[op]
+    return len(results) == 1 and in_bytes(net.tensor(results[0])) and arithmetic(net.calls[op]) is not Arithmetic.SUMS
 
 
-def least_parameters(net: Network, members: Iterable[str], hardware: Hardware) -> int:
+def least_parameters(net: RecountNetwork, members: Iterable[str], hardware: Hardware) -> int:
     """Bytes of parameters that operators have at the least, whatever follows in flight: of elementwise operators on maps of one shape, linked by
     what they read of each other, as much as one table.
     """
@@ -191,15 +191,15 @@ class LineBuffered(NamedTuple):
     """What became of a group that was run in line-buffer depth-first order."""
 
     rings: dict[str, int]  # per map: the largest number of rows held at once
-    made: dict[str, list[Span]]  # per operator: the rows of every step, in order
+    spans: dict[str, list[Span]]  # per operator: the rows of every step, in order
 
 
-def rings(net: Network, group: Iterable[str], band_rows: int = 1) -> dict[str, int]:
+def rings(net: RecountNetwork, group: Iterable[str], band_rows: int = 1) -> dict[str, int]:
     """The largest number of rows of each map that a group holds at once in line-buffer depth-first order."""
     return run_line_buffered(net, group, band_rows).rings
 
 
-def runs(net: Network, op: str) -> bool:
+def runs(net: RecountNetwork, op: str) -> bool:
     """Whether an operator folds the rows of one map into one row, so that it can take them one by one."""
     call, reads = net.calls[op], [read for read in net.reads[op] if read.by == op]
     if folded_rows(call) < 2 or call.rows_out > 1 or [read.index for read in reads] != [0]:
@@ -207,12 +207,12 @@ def runs(net: Network, op: str) -> bool:
     return net.graph.shape(reads[0].map) == net.graph.shape(reads[0].seen)
 
 
-def sums_bytes(net: Network, op: str, hardware: Hardware) -> int:
+def sums_bytes(net: RecountNetwork, op: str, hardware: Hardware) -> int:
     """What such a reduction keeps while it runs: its result, in accumulators."""
     return hardware.row_bytes(net.tensor(net.makes[op][0])) // hardware.element_bytes * hardware.accumulator_bytes
 
 
-def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1, running: Container[str] = ()) -> LineBuffered:
+def run_line_buffered(net: RecountNetwork, group: Iterable[str], band_rows: int = 1, running: Container[str] = ()) -> LineBuffered:
     """Run a group in line-buffer depth-first order, in bands of so many rows.
 
     The results that leave the group are made band by band, the one next of which this leaves the smallest part done. Before an operator computes,
@@ -225,10 +225,10 @@ def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1, ru
     made_inside = {name for op in members for name in net.makes[op]}
     height = {name: net.tensor(name).rows for op in members for name in (*net.makes[op], *(read.map for read in net.reads[op]))}
     done = dict.fromkeys(members, 0)  # rows computed
-    turns = {op: height[net.reads[op][0].map] if op in running else net.height(op) for op in members}
+    row_counts = {op: height[net.reads[op][0].map] if op in running else net.height(op) for op in members}
     loaded = {read.map: 0 for op in members for read in net.reads[op] if read.map not in made_inside}
     held = dict.fromkeys(loaded, 1) | dict.fromkeys(made_inside, 0)
-    made: dict[str, list[Span]] = {op: [] for op in members}
+    spans: dict[str, list[Span]] = {op: [] for op in members}
     tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)  # per map: (reader, lowest row that its rows r, r + 1, ... still read)
     for op in members:
         for read in net.reads[op]:
@@ -250,7 +250,7 @@ def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1, ru
             for read in net.reads[op]:
                 need = stop if op in running else max(read.last[first:stop]) + 1
                 if need and read.map not in loaded and net.maker[read.map] in running:
-                    need = turns[net.maker[read.map]]
+                    need = row_counts[net.maker[read.map]]
                 if read.map in loaded:
                     for row in range(loaded[read.map], need):  # a load of several rows brings one after the other
                         hold(read.map, row, row + 1)
@@ -262,20 +262,20 @@ def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1, ru
                 for name in net.makes[op]:
                     if first < height[name]:
                         hold(name, first, min(stop, height[name]))
-                made[op].append((first, stop))
+                spans[op].append((first, stop))
                 done[op] = stop
 
     def part_done(op: str) -> Fraction:
-        return Fraction(min(done[op] + band_rows, turns[op]), turns[op])
+        return Fraction(min(done[op] + band_rows, row_counts[op]), row_counts[op])
 
     sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
-    while unfinished := [op for op in sinks if done[op] < turns[op]]:
+    while unfinished := [op for op in sinks if done[op] < row_counts[op]]:
         sink = min(unfinished, key=lambda op: (part_done(op), net.position[op])) if unfinished[1:] else unfinished[0]
-        compute(sink, min(done[sink] + band_rows, turns[sink]))
-    return LineBuffered(held, made)
+        compute(sink, min(done[sink] + band_rows, row_counts[sink]))
+    return LineBuffered(held, spans)
 
 
-def _lowest_from(read: Read, height: int) -> list[int]:
+def _lowest_from(read: MapOperand, height: int) -> list[int]:
     lowest = [height]
     for row in reversed(read.first):
         lowest.append(min(row, lowest[-1]))
@@ -285,7 +285,7 @@ def _lowest_from(read: Read, height: int) -> list[int]:
 # -- what a group is -------------------------------------------------------------------------------------------------------------------------
 
 
-def not_connected(net: Network, members: Sequence[str]) -> str:
+def not_connected(net: RecountNetwork, members: Sequence[str]) -> str:
     """Why the operators do not hang together by reading or making the same maps; empty if they do."""
     inside = set(members)
     touched = {op: {read.map for read in net.reads[op]} | set(net.makes[op]) for op in members}
@@ -299,7 +299,7 @@ def not_connected(net: Network, members: Sequence[str]) -> str:
     return f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it" if reached != inside else ""
 
 
-def not_convex(net: Network, members: Sequence[str]) -> str:
+def not_convex(net: RecountNetwork, members: Sequence[str]) -> str:
     """Where a path leaves the group and comes back; empty if none does. Walking on from what leaves the group, one never comes back."""
     inside, left = set(members), set[str]()
     frontier = [(op, op) for op in members]
@@ -315,7 +315,7 @@ def not_convex(net: Network, members: Sequence[str]) -> str:
     return ""
 
 
-def not_an_epilogue(net: Network, members: Sequence[str]) -> str:
+def not_an_epilogue(net: RecountNetwork, members: Sequence[str]) -> str:
     """Why the operators are not one operator followed by elementwise ones on its output; empty if they are."""
     inside = set(members)
     head, *rest = in_order(net, members)
@@ -338,7 +338,7 @@ def not_an_epilogue(net: Network, members: Sequence[str]) -> str:
     return ""
 
 
-def epilogue_groups(net: Network, left_out: set[str]) -> Iterator[list[str]]:
+def epilogue_groups(net: RecountNetwork, left_out: set[str]) -> Iterator[list[str]]:
     """What today's compilers fuse: in topological order, each elementwise operator joins the group of an operand, the latest that takes it.
 
     A group takes it if it stays an operator with its epilogue, and if no group comes to wait for itself.

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from lfopt.ir import DramBytes, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer, leaves
 from simulator.recount.modes import MODES
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 
 L2_CHOICES = ("exact", "heuristic")
 
 
-def one_level(net: Network, plan: Plan) -> tuple[Plan, list[str]]:
+def one_level(net: RecountNetwork, plan: Plan) -> tuple[Plan, list[str]]:
     """The plan with everything in DRAM, and what is wrong with what it says of a second level."""
     inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
     wrong = [*_impossible(plan)]
@@ -26,8 +26,8 @@ def one_level(net: Network, plan: Plan) -> tuple[Plan, list[str]]:
         ways = [0, 0]
         steps = tuple(_in_dram(net, group, node, 1, moved, ways) for node in group.steps)
         wrong += _misplaced(net, group, inside)
-        if group.l2 != (found := L2Bytes(*ways)):
-            wrong.append(f"group {group.id}: second level: the plan says {group.l2}, counted {found}")
+        if group.l2 != (counted := L2Bytes(*ways)):
+            wrong.append(f"group {group.id}: second level: the plan says {group.l2}, counted {counted}")
         groups.append(replace(group, steps=steps, dram=group.dram + DramBytes(**moved), l2=L2Bytes()) if moved else group)
     return replace(plan, groups=tuple(groups)), wrong
 
@@ -43,7 +43,7 @@ def _impossible(plan: Plan) -> Iterator[str]:
         yield f"search.l2: found {plan.search.l2}, and the chip has no second level"
 
 
-def _in_dram(net: Network, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]) -> Node:
+def _in_dram(net: RecountNetwork, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]) -> Node:
     """A node as it would be if everything lay in DRAM. What goes to the second level, or comes from there, is added up."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_in_dram(net, group, inner, times * max(node.count, 0), moved, ways) for inner in node.body))
@@ -57,16 +57,16 @@ def _in_dram(net: Network, group: PlannedGroup, node: Node, times: int, moved: d
     return replace(node, kind=kind)
 
 
-def _misplaced(net: Network, group: PlannedGroup, inside: set[str]) -> Iterator[str]:
+def _misplaced(net: RecountNetwork, group: PlannedGroup, inside: set[str]) -> Iterator[str]:
     """Transfers that go to another memory than the one in which their map lies."""
     if not group.steps and (odd := inside.intersection((*group.inputs, *group.outputs, *group.spilled))):
         yield f"group {group.id}: it has no steps, and {min(odd)!r} lies in the second level"
-    said: set[tuple[str, bool]] = set()
+    reported: set[tuple[str, bool]] = set()
     for step in leaves(group.steps):
         if isinstance(step, Transfer):
             name = net.behind.get(step.tensor, step.tensor) if step.kind in ("input", "output", "spill", "l2") and not step.gather else ""
-            there = name in inside
-            if there != (step.kind == "l2") and (step.tensor, there) not in said:
-                said.add((step.tensor, there))
+            in_level_2 = name in inside
+            if in_level_2 != (step.kind == "l2") and (step.tensor, in_level_2) not in reported:
+                reported.add((step.tensor, in_level_2))
                 verb = "store" if step.store else "load"
-                yield f"group {group.id}: {verb} {step.tensor!r} as {step.kind}, and it lies in {'the second level' if there else 'DRAM'}"
+                yield f"group {group.id}: {verb} {step.tensor!r} as {step.kind}, and it lies in {'the second level' if in_level_2 else 'DRAM'}"

@@ -7,7 +7,7 @@ from copy import copy
 
 from lfopt.ir import DramTensor, Plan, PlannedGroup, parameters_of
 from simulator.recount.groups import may_share, moved_once, parameter_bytes
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 
 DRAM_ALIGN = 64  # bytes: where a tensor in either memory may begin
 ADDRESS_SPACE = 1 << 48  # bytes of DRAM
@@ -15,7 +15,7 @@ ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 Known = list[tuple[PlannedGroup, list[str]]]  # groups with those of their operators that exist
 
 
-def memory_problems(net: Network, plan: Plan, known: Known, tables: dict[str, int], free: Container[str], *, flies: bool) -> Iterator[str]:
+def memory_problems(net: RecountNetwork, plan: Plan, known: Known, tables: dict[str, int], free: Container[str], *, flies: bool) -> Iterator[str]:
     """What is wrong with the map of both memories. `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such.
 
     `free`: constants that may have a place in DRAM, and need not.
@@ -24,7 +24,7 @@ def memory_problems(net: Network, plan: Plan, known: Known, tables: dict[str, in
 
 
 class _Memory:
-    def __init__(self, net: Network, plan: Plan, tables: dict[str, int], free: Container[str], *, flies: bool) -> None:
+    def __init__(self, net: RecountNetwork, plan: Plan, tables: dict[str, int], free: Container[str], *, flies: bool) -> None:
         self.free = free
         self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
 
@@ -34,7 +34,7 @@ class _Memory:
         if len(claimed) < len(self.plan.memory):
             yield "memory: a tensor has two entries"
         wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
-        wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
+        wanted |= {constant.name: "weight" for constants in net.constants.values() for constant in constants}
         wanted = {name: role for name, role in wanted.items() if name in claimed or name not in self.free}
         parameters = self._parameters(known, claimed)
         wanted |= dict.fromkeys(parameters, "parameter")
@@ -91,14 +91,14 @@ class _Memory:
     def _lives(self, known: Known) -> dict[str, tuple[int, int]]:
         """The groups from which to which the bytes of every map must stay: from its maker to its last reader. All else stays throughout."""
         net, owner = self.net, {op: k for k, (_, members) in enumerate(known) for op in members}
-        found: dict[str, tuple[int, int]] = {}
+        lives: dict[str, tuple[int, int]] = {}
         for name, maker in net.maker.items():
             if maker in owner and name not in net.stored:
-                found[name] = owner[maker], max((owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker])
+                lives[name] = owner[maker], max((owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker])
         for name in net.graph.inputs:
             if name not in net.stored:
-                found[name] = -1, max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1)
-        return found
+                lives[name] = -1, max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1)
+        return lives
 
     def _entry(self, entry: DramTensor, role: str, parameters: int) -> DramTensor:
         if role == "parameter":

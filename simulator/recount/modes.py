@@ -19,20 +19,20 @@ class Mode(NamedTuple):
     strips: bool = False  # line buffers, for one strip of columns after the other: columns between two of them are loaded or made for either
     slices: bool = False  # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and parts say
     chains: bool = False  # stages of other modes, one after the other: what is loaded and stored, and how often, only the steps say
-    turns: bool = False  # places may share bytes by turns
+    reuses_bytes: bool = False  # places may share bytes, one after the other
     of: Literal["known", "unknown", "left out"] = "known"  # operators that it is for, each alone where not known
     counted: bool = True  # whether its bytes are in the plan's totals
 
 
 MODES = {
     "lbdf": Mode(("lbdf", "auto", "all"), always=True, rings=True),
-    "resident": Mode(("resident", "auto", "all"), always=True, blocks=True, turns=True),
-    "brr": Mode(("brr", "auto", "all"), bands=True, blocks=True, turns=True),
+    "resident": Mode(("resident", "auto", "all"), always=True, blocks=True, reuses_bytes=True),
+    "brr": Mode(("brr", "auto", "all"), bands=True, blocks=True, reuses_bytes=True),
     "strips": Mode(("all",), always=True, strips=True),
     "sliced": Mode(("all",), slices=True, blocks=True),
-    "gated": Mode(("all",), always=True, spills=True, blocks=True, turns=True),
-    "chained": Mode(("all",), spills=True, chains=True, blocks=True, turns=True),
-    "attention": Mode(tiles=True, turns=True),
+    "gated": Mode(("all",), always=True, spills=True, blocks=True, reuses_bytes=True),
+    "chained": Mode(("all",), spills=True, chains=True, blocks=True, reuses_bytes=True),
+    "attention": Mode(tiles=True, reuses_bytes=True),
     "tiled": Mode(tiles=True),
     "opaque": Mode(executed=False, of="unknown"),
     "excluded": Mode(executed=False, of="left out", counted=False),

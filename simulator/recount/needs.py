@@ -19,26 +19,26 @@ from lfopt.ops.dependence import spatial_window
 from lfopt.ops.parameters import pad_amounts, reduced_axes
 from lfopt.ops.table import TABLE, Tiling, spec
 from lfopt.ops.traits import Family
-from simulator.recount.network import Network, Read
+from simulator.recount.network import MapOperand, RecountNetwork
 from simulator.recount.progressions import Ints
 
-Part = tuple[Ints, Ints]  # along one axis, for many boxes: start, stop
+AxisSpans = tuple[Ints, Ints]  # along one axis, for many boxes: start, stop
 
 
 @dataclass(frozen=True)
-class Result:
+class ResultBoxes:
     """Boxes of an operator's results, in many runs of one step."""
 
-    axes: tuple[Part, ...]  # of the first result
-    rows: Part  # of all results together
-    inputs: Part  # what the step reads of what is folded
+    axes: tuple[AxisSpans, ...]  # of the first result
+    rows: AxisSpans  # of all results together
+    inputs: AxisSpans  # what the step reads of what is folded
 
 
-Rule = Callable[[Result], Part]
+Rule = Callable[[ResultBoxes], AxisSpans]
 Rules = list[Rule | None]  # per axis of an operand; None: not known
 
 
-def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> Rules:
+def operand_rules(net: RecountNetwork, read: MapOperand, call: Call, *, seen: bool) -> Rules:
     """Per axis of a map that an operator reads, as it sees it or as the map behind: what it needs of it."""
     shape = net.graph.shape(read.seen if seen else read.map)
     known = seen or net.graph.shape(read.seen) == shape
@@ -60,9 +60,9 @@ def folded(call: Call) -> int:
     """How much is folded into one output element, and may come in parts: input channels of a contraction, rows of a reduction; 0 of all else."""
     if call.attention is not None:
         return call.attention.keys
-    found = spec(call.operator.kind, call.operator.domain)
-    kind = found.kind
-    if found.tiling is Tiling.FOLD:
+    row = spec(call.operator.kind, call.operator.domain)
+    kind = row.kind
+    if row.tiling is Tiling.FOLD:
         return folded_rows(call)
     if kind == "Conv":
         return call.shape(1)[1]
@@ -84,11 +84,11 @@ def folded_rows(call: Call) -> int:
 # -- rules -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _rows(first: Ints, stop: Ints, result: Result) -> Part:
+def _rows(first: Ints, stop: Ints, result: ResultBoxes) -> AxisSpans:
     return _hull(first, stop, *result.rows)
 
 
-def _hull(first: Ints, stop: Ints, start: Ints, end: Ints) -> Part:
+def _hull(first: Ints, stop: Ints, start: Ints, end: Ints) -> AxisSpans:
     """Lowest `first` and highest `stop` among indices start .. end - 1, for many of them."""
     low, high = np.zeros_like(start), np.zeros_like(start)
     for extent in np.unique(end - start):
@@ -99,31 +99,31 @@ def _hull(first: Ints, stop: Ints, start: Ints, end: Ints) -> Part:
     return low, high
 
 
-def _same(axis: int, result: Result) -> Part:
+def _same(axis: int, result: ResultBoxes) -> AxisSpans:
     return result.axes[axis]
 
 
-def _whole(extent: int, result: Result) -> Part:
+def _whole(extent: int, result: ResultBoxes) -> AxisSpans:
     return np.zeros_like(result.rows[0]), np.full_like(result.rows[0], extent)
 
 
-def _inputs(result: Result) -> Part:
+def _inputs(result: ResultBoxes) -> AxisSpans:
     return result.inputs
 
 
-def _grouped(outputs: int, inputs: int, result: Result) -> Part:
+def _grouped(outputs: int, inputs: int, result: ResultBoxes) -> AxisSpans:
     """Input channels of the groups (of so many output and input channels) that some output channels belong to."""
     (start, stop), (low, high) = result.axes[1], result.inputs
     return start // outputs * inputs + low, (stop - 1) // outputs * inputs + high
 
 
-def _shifted(offset: int, extent: int, axis: int, result: Result) -> Part:
+def _shifted(offset: int, extent: int, axis: int, result: ResultBoxes) -> AxisSpans:
     """What lies `offset` further along, as far as there is anything; it may be nothing."""
     start, stop = result.axes[axis]
     return np.maximum(start - offset, 0), np.minimum(stop - offset, extent)
 
 
-def _window(first: Ints, stop: Ints, axis: int, result: Result) -> Part:
+def _window(first: Ints, stop: Ints, axis: int, result: ResultBoxes) -> AxisSpans:
     return _hull(first, stop, *result.axes[axis])
 
 
@@ -134,11 +134,11 @@ def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> Rules:
 
 
 def _spatial(call: Call) -> Rules:
-    found: Rules = []
+    rules: Rules = []
     for axis in range(len(call.result) - 2):
         reads = spatial_window(call, axis)
-        found.append(partial(_window, np.array(reads.first, np.int64), np.array(reads.last, np.int64) + 1, axis + 2))
-    return found
+        rules.append(partial(_window, np.array(reads.first, np.int64), np.array(reads.last, np.int64) + 1, axis + 2))
+    return rules
 
 
 def _wholes(shape: Sequence[int]) -> Rules:
@@ -164,8 +164,8 @@ def _conv_transpose(call: Call, index: int) -> Rules:
 def _gemm(call: Call, index: int) -> Rules:
     if index == 2:
         return _broadcast(call.shape(2), 2)
-    found: Rules = [partial(_same, 0), _inputs] if index == 0 else [_inputs, partial(_same, 1)]
-    return found[::-1] if call.attribute("transA" if index == 0 else "transB", 0) else found
+    rules: Rules = [partial(_same, 0), _inputs] if index == 0 else [_inputs, partial(_same, 1)]
+    return rules[::-1] if call.attribute("transA" if index == 0 else "transB", 0) else rules
 
 
 def _matmul(call: Call, index: int) -> Rules:
@@ -188,10 +188,10 @@ def _reduce(call: Call, index: int) -> Rules:
         return [None] * len(shape)
     others = [axis for axis in range(len(shape)) if axis not in axes]
     place = {axis: axis if call.attribute("keepdims", 1) else k for k, axis in enumerate(others)}
-    found: Rules = [partial(_same, place[axis]) if axis in place else partial(_whole, extent) for axis, extent in enumerate(shape)]
+    rules: Rules = [partial(_same, place[axis]) if axis in place else partial(_whole, extent) for axis, extent in enumerate(shape)]
     if folded(call):
-        found[row_axis(shape) or 0] = _inputs
-    return found
+        rules[row_axis(shape) or 0] = _inputs
+    return rules
 
 
 def _batch_normalization(call: Call, index: int) -> Rules:
@@ -252,10 +252,10 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
 def _rules(call: Call, index: int) -> Rules:
     if call.attention is not None:
         return _attention(call, index)
-    found = spec(call.operator.kind, call.operator.domain)
-    if len(call.results) == 1 and found.kind in RULES:
-        return RULES[found.kind](call, index)
-    return _broadcast(call.shape(index), len(call.result)) if found.elementwise else [None] * len(call.shape(index))
+    row = spec(call.operator.kind, call.operator.domain)
+    if len(call.results) == 1 and row.kind in RULES:
+        return RULES[row.kind](call, index)
+    return _broadcast(call.shape(index), len(call.result)) if row.elementwise else [None] * len(call.shape(index))
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def _attention(call: Call, index: int) -> Rules:
     return [partial(_attended, call, index, axis, known) for axis in range(len(call.shape(index)))]
 
 
-def _attended(call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: Result) -> Part:
+def _attended(call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: ResultBoxes) -> AxisSpans:
     starts, stops = np.empty_like(result.rows[0]), np.empty_like(result.rows[0])
     for run, (box, keys) in enumerate(each_run(result.axes, result.inputs)):
         if (box, keys) not in known:
@@ -276,7 +276,7 @@ def _attended(call: Call, index: int, axis: int, known: dict[tuple[Box, Span], B
     return starts, stops
 
 
-def each_run(axes: Sequence[Part], inputs: Part) -> Iterator[tuple[Box, Span]]:
+def each_run(axes: Sequence[AxisSpans], inputs: AxisSpans) -> Iterator[tuple[Box, Span]]:
     """(box, what is folded) of every run of a step."""
     for row in np.stack([end for part in (*axes, inputs) for end in part], axis=1).tolist():
         spans = tuple(zip(row[::2], row[1::2], strict=True))

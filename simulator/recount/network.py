@@ -13,7 +13,7 @@ from lfopt.ops.table import OpSpec, Tiling, spec
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class MapOperand:
     """One operand of an operator that is a feature map. Per output row: the lowest row read (the height where none is), the highest (-1)."""
 
     map: str  # behind all views
@@ -45,7 +45,7 @@ def gathered_runs(call: Call, extents: Sequence[int]) -> int:
     return prod(extents) if by_element or not prod(extents) else prod(extents) // extents[-1]
 
 
-class Network:
+class RecountNetwork:
     """Operators that move or make data, by name in topological order, and what each reads and makes."""
 
     def __init__(self, graph: Graph) -> None:
@@ -54,7 +54,7 @@ class Network:
         self.operators: dict[str, Operator] = {}
         self.specs: dict[str, OpSpec] = {}
         self.calls: dict[str, Call] = {}
-        self.reads: dict[str, list[Read]] = {}
+        self.reads: dict[str, list[MapOperand]] = {}
         self.makes: dict[str, list[str]] = {}
         self.constants: dict[str, list[Constant]] = {}
         self.maker: dict[str, str] = {}  # operator that makes each map
@@ -69,7 +69,7 @@ class Network:
                 continue
             self._add(operator, row)
         self.position = {name: i for i, name in enumerate(self.operators)}
-        used = [constant for found in self.constants.values() for constant in found]
+        used = [constant for constants in self.constants.values() for constant in constants]
         self.biases = {c.name for c in used if c.bias} - {c.name for c in used if not c.bias}  # biases and nothing else
         self.stored = {self.behind[name] for name in graph.outputs if name in self.behind}  # maps that are results of the network
 
@@ -95,12 +95,12 @@ class Network:
             self.maker[tensor] = name
             self.behind[tensor] = tensor
 
-    def _read(self, call: Call, row: OpSpec, index: int, tensor: str) -> Read:
-        source, found = self.behind[tensor], row.reads(call, index)
-        first, last = found.first, found.last
+    def _read(self, call: Call, row: OpSpec, index: int, tensor: str) -> MapOperand:
+        source, reads = self.behind[tensor], row.reads(call, index)
+        first, last = reads.first, reads.last
         if source != tensor and not self._rows_stay(source, tensor):
             first, last = (0,) * call.rows_out, (self.tensor(source).rows - 1,) * call.rows_out
-        return Read(source, call.operator.name, index, first, last, tensor, found.first, found.last)
+        return MapOperand(source, call.operator.name, index, first, last, tensor, reads.first, reads.last)
 
     def _rows_stay(self, source: str, view: str) -> bool:
         """Whether row r of the view is row r of the map: then every row starts at the same element and has the same length."""

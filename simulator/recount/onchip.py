@@ -16,9 +16,9 @@ from math import prod
 import numpy as np
 
 from lfopt.ir import Place
-from simulator.recount.needs import Part
-from simulator.recount.progressions import Ints, Work
-from simulator.recount.schedule import Piece
+from simulator.recount.needs import AxisSpans
+from simulator.recount.progressions import Ints, RowBudget
+from simulator.recount.schedule import StepBox
 
 AT_ONCE = 1 << 20  # rows that are looked up
 
@@ -27,7 +27,7 @@ AT_ONCE = 1 << 20  # rows that are looked up
 class Write:
     """All runs of a step that writes rows of a map (or of sums) from slot `number` on, or a block of a constant into it."""
 
-    piece: Piece
+    piece: StepBox
     number: Ints  # (runs,)
     offset: int = 0  # of a block: bytes from the start of the slot
     size: int = 0  # of a block: bytes
@@ -38,16 +38,16 @@ class Wanted:
     """What all runs of a step read of something on chip."""
 
     times: Ints  # (runs,)
-    parts: tuple[Part | None, ...]  # per axis; None: not known
+    parts: tuple[AxisSpans | None, ...]  # per axis; None: not known
     row_axis: int | None  # None: it has one row, or is a constant
     replaced: bool = False  # row by row, by a step that writes each row of its result, no longer, after it has read that of the same place
     in_place: bool = False  # element by element, by a step that makes each element after it has read that of the same place
 
     @property
-    def rows(self) -> Part:
+    def rows(self) -> AxisSpans:
         """(runs,) first row, and first row after the last; none where nothing is read along another axis."""
-        found = self.parts[self.row_axis] if self.row_axis is not None else None
-        start, stop = found or (np.zeros_like(self.times), np.ones_like(self.times))
+        spans = self.parts[self.row_axis] if self.row_axis is not None else None
+        start, stop = spans or (np.zeros_like(self.times), np.ones_like(self.times))
         for part in self.parts:
             if part is not None:
                 stop = np.where(part[0] < part[1], stop, start)
@@ -56,23 +56,25 @@ class Wanted:
     @cached_property
     def row_elements(self) -> Ints:
         """(runs,) elements of each row, as far as they are known."""
-        found = np.ones_like(self.times)
+        elements = np.ones_like(self.times)
         for axis, part in enumerate(self.parts):
             if axis != self.row_axis:
-                found = found * (part[1] - part[0] if part is not None else 0)
-        return found
+                elements = elements * (part[1] - part[0] if part is not None else 0)
+        return elements
 
 
 @dataclass(eq=False)
-class Ring:
+class WrittenPlace:
     """A place, and everything that is written to it."""
 
     place: Place
     steps: int  # of the group
     writes: list[Write] = field(default_factory=list[Write])
     _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
-    partners: list[Ring] = field(default_factory=list["Ring"])  # other places that have bytes in common with this one
-    twins: list[Ring] = field(default_factory=list["Ring"])  # of those: places that are cut into the same slots, and looked at slot by slot
+    partners: list[WrittenPlace] = field(default_factory=list["WrittenPlace"])  # other places that have bytes in common with this one
+    twins: list[WrittenPlace] = field(
+        default_factory=list["WrittenPlace"]
+    )  # of those: places that are cut into the same slots, and looked at slot by slot
     narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
     parted: int = -1  # axis along which a slot collects parts of a row, each at a place of its own; -1: none
 
@@ -111,17 +113,17 @@ class Ring:
 
     def clock(self, times: Ints) -> Ints:
         """A number that grows whenever something is written here before a step, or to a place that overlaps this one before a step or by it."""
-        found = np.searchsorted(self.times, times) + self.disturbances(times)
+        clocks = np.searchsorted(self.times, times) + self.disturbances(times)
         for twin in self.twins:
-            found += np.searchsorted(twin.times, times, side="right")
-        return found
+            clocks += np.searchsorted(twin.times, times, side="right")
+        return clocks
 
     def disturbances(self, times: Ints) -> Ints:
         """How often something was written to an overlapping place, up to these steps."""
-        found = np.zeros(len(times), np.int64)
+        counts = np.zeros(len(times), np.int64)
         for partner in self.partners:
-            found += np.searchsorted(partner.times, times, side="right")
-        return found
+            counts += np.searchsorted(partner.times, times, side="right")
+        return counts
 
     def undisturbed(self, written: Ints, read: Ints) -> Ints:
         """Whether nothing was written to an overlapping place from one step to the other, both included."""
@@ -130,11 +132,11 @@ class Ring:
     @cached_property
     def by_slot(self) -> Ints:
         """All that is written to slots, as slots times steps plus the step, rising."""
-        found: list[Ints] = []
+        keys: list[Ints] = []
         for write in self.writes:
             for row in range(write.piece.height):
-                found.append((write.number + row) % self.place.slots * (self.steps + 1) + write.piece.leaf.times)
-        return np.sort(_joined(found))
+                keys.append((write.number + row) % self.place.slots * (self.steps + 1) + write.piece.leaf.times)
+        return np.sort(_joined(keys))
 
     def taken(self, slots: Ints, times: Ints, *, before: bool = False) -> Iterator[Ints]:
         """Per twin: a number for each slot that grows whenever it writes there by a step, or before it."""
@@ -143,25 +145,25 @@ class Ring:
 
     def untouched(self, slots: Ints, written: Ints, read: Ints, *, in_place: bool) -> Ints:
         """Whether no twin writes to slots from one step to the other, both included; `in_place`: but for the last."""
-        found = np.ones(len(slots), bool)
+        same = np.ones(len(slots), bool)
         for first, last in zip(self.taken(slots, written, before=True), self.taken(slots, read, before=in_place), strict=True):
-            found &= first == last
-        return found
+            same &= first == last
+        return same
 
     # -- blocks ------------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
     def spans(self) -> dict[tuple[int, int], list[Write]]:
         """The writes of blocks, by where in a slot they lie: (first byte, first byte behind)."""
-        found: dict[tuple[int, int], list[Write]] = defaultdict(list)
+        by_span: dict[tuple[int, int], list[Write]] = defaultdict(list)
         for write in self.writes:
-            found[write.offset, write.offset + write.size].append(write)
-        return found
+            by_span[write.offset, write.offset + write.size].append(write)
+        return by_span
 
     def keeps(self, span: tuple[int, int], slots: Ints, written: Ints, read: Ints) -> Ints:
         """Whether blocks of a constant, written to this part of these slots then, are still here when they are read."""
         if span not in self._sorted:
-            rivals = [w for (first, stop), found in self.spans.items() if first < span[1] and span[0] < stop for w in found]
+            rivals = [w for (first, stop), writes in self.spans.items() if first < span[1] and span[0] < stop for w in writes]
             times = [write.number % self.place.slots * (self.steps + 1) + write.piece.leaf.times for write in rivals]
             self._sorted[span] = np.sort(_joined(times))
         keys, base = self._sorted[span], slots * (self.steps + 1)
@@ -172,7 +174,7 @@ class Ring:
 class Rows:
     """Rows written to a place, by row and by slot. Keys are a row or slot, times `base`, plus the step; they rise."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: WrittenPlace) -> None:
         self.ring, self.base = ring, ring.steps + 1
         pieces = [write.piece for write in ring.writes]
         self._heights = [piece.height for piece in pieces]
@@ -195,7 +197,7 @@ class Rows:
         self._rows = rows[self._by_slot]  # by slot
         self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
 
-    def _by_part(self, columns: list[Ints], part: Part) -> tuple[list[Ints], Ints]:
+    def _by_part(self, columns: list[Ints], part: AxisSpans) -> tuple[list[Ints], Ints]:
         """Of rows with parts, one entry for each of the pieces that the place's parts are cut into, as if each were a row in a slot of its own; and
         how many there are of each. The first column is left as it is, the others are of rows and slots.
         """
@@ -240,36 +242,36 @@ class Rows:
 
     def _have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         order = _by_number(row)  # keys are looked up in the order in which they lie: the others would each wait for memory
-        found = np.empty(len(row), bool)
-        found[order] = self._have_in_order(wanted, run[order], row[order])
-        return found
+        present = np.empty(len(row), bool)
+        present[order] = self._have_in_order(wanted, run[order], row[order])
+        return present
 
     def _have_in_order(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         read = wanted.times[run]
         last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)  # the last time that the row was written before
         written, slot = self._row_keys[last] - row * self.base, self._slots[last]
-        found = (written >= 0) & (written < read)  # else it never was
+        present = (written >= 0) & (written < read)  # else it never was
         here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
-        found &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)
+        present &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)
         elements = wanted.row_elements[run]
         if self.ring.parted < 0 and len(elements) and elements.max() > min(self._elements):
-            found &= self._filled[here] >= elements
+            present &= self._filled[here] >= elements
         for axis, (start, stop) in zip(self.ring.narrow, self._parts, strict=True):
             part = wanted.parts[axis]
             if part is not None:
-                found &= (start[last] <= part[0][run]) & (part[1][run] <= stop[last])
-        found &= self.ring.undisturbed(written, read - wanted.replaced)
+                present &= (start[last] <= part[0][run]) & (part[1][run] <= stop[last])
+        present &= self.ring.undisturbed(written, read - wanted.replaced)
         if not self.ring.twins:
-            return found
-        return found & self.ring.untouched(slot // self._cells, written, read, in_place=wanted.in_place)
+            return present
+        return present & self.ring.untouched(slot // self._cells, written, read, in_place=wanted.in_place)
 
 
-def close(rings: Sequence[Ring], *, by_slot: bool) -> None:
+def close(rings: Sequence[WrittenPlace], *, by_slot: bool) -> None:
     """Find which places overlap.
 
     `by_slot`: what is written to one slot may leave others as they are, where two places of rows are cut into the same. Blocks are lost in any case.
     """
-    reaching: list[Ring] = []  # those that go on behind the address at hand
+    reaching: list[WrittenPlace] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
         reaching = [other for other in reaching if other.place.end > ring.place.address]
         if ring.place.end > ring.place.address:
@@ -280,7 +282,7 @@ def close(rings: Sequence[Ring], *, by_slot: bool) -> None:
             reaching.append(ring)
 
 
-def missing_row(places: Sequence[Rows], wanted: Wanted, work: Work) -> tuple[int, int] | None:
+def missing_row(places: Sequence[Rows], wanted: Wanted, work: RowBudget) -> tuple[int, int] | None:
     """(step, row) of the first read of a map that is in none of its places; None if all are served. Raises TooMuch."""
     first, stop = wanted.rows
     # Of runs that read the same, with nothing written in between, one is looked at.
@@ -301,10 +303,10 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: Work) -> tuple[int
     return None
 
 
-class Blocks:
+class ConstantLoads:
     """Everything that is loaded of a constant, place by place: some of it may stay while the rest passes."""
 
-    def __init__(self, loads: Sequence[tuple[Ring, Write]]) -> None:
+    def __init__(self, loads: Sequence[tuple[WrittenPlace, Write]]) -> None:
         rings = list({id(ring): ring for ring, _ in loads}.values())
         self.places = [_Place(ring, [write for other, write in loads if other is ring]) for ring in rings]
 
@@ -325,17 +327,17 @@ class Blocks:
         clocks = [place.ring.clock(wanted.times) for place in self.places]
         told_by = [needs, *(end for cut in cuts for part in cut.values() for end in part), *clocks]
         runs = np.flatnonzero(_changes(told_by))  # of runs that read the same, with nothing loaded in between, one is looked at
-        found = ~needs[runs]
+        present = ~needs[runs]
         for place, cut in zip(self.places, cuts, strict=True):
-            lacking = np.flatnonzero(~found)
-            found[lacking] = place.has(wanted, cut, runs[lacking])
-        return None if found.all() else int(wanted.times[runs[np.argmin(found)]])
+            lacking = np.flatnonzero(~present)
+            present[lacking] = place.has(wanted, cut, runs[lacking])
+        return None if present.all() else int(wanted.times[runs[np.argmin(present)]])
 
 
 class _Place:
     """What is loaded of a constant into one place."""
 
-    def __init__(self, ring: Ring, writes: Sequence[Write]) -> None:
+    def __init__(self, ring: WrittenPlace, writes: Sequence[Write]) -> None:
         self.ring, self.pieces = ring, [write.piece for write in writes]
         times = _joined([piece.leaf.times for piece in self.pieces])
         self._order = np.argsort(times, kind="stable")
@@ -344,9 +346,9 @@ class _Place:
         self.spans = list(dict.fromkeys((write.offset, write.offset + write.size) for write in writes))
         kinds = [self.spans.index((write.offset, write.offset + write.size)) for write in writes]
         self.kinds = np.repeat(kinds, [piece.leaf.runs for piece in self.pieces])[self._order]  # where in a slot it goes: index into `spans`
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, AxisSpans] = {}
 
-    def part(self, axis: int) -> Part:
+    def part(self, axis: int) -> AxisSpans:
         """Along one axis, where each load begins and ends."""
         if axis not in self._parts:
             first, stop = (_joined([piece.part(axis)[end] for piece in self.pieces])[self._order] for end in (0, 1))
@@ -359,23 +361,23 @@ class _Place:
         axes = range(len(self.pieces[0].extents))
         return tuple(int(self.part(axis)[1].min()) if not self.part(axis)[0].any() else 0 for axis in axes)
 
-    def cuts(self, wanted: Wanted) -> dict[int, Part]:
+    def cuts(self, wanted: Wanted) -> dict[int, AxisSpans]:
         """Axes along which a load may hold less than what is wanted."""
         return {axis: part for axis, part in enumerate(wanted.parts) if part is not None and self.whole[axis] < part[1].max()}
 
-    def has(self, wanted: Wanted, cut: dict[int, Part], runs: Ints) -> Ints:
+    def has(self, wanted: Wanted, cut: dict[int, AxisSpans], runs: Ints) -> Ints:
         """Whether the block that was loaded last is the one that is wanted, and still there, in each of these runs."""
         last = np.searchsorted(self.times, wanted.times[runs]) - 1
-        found = last >= 0
+        present = last >= 0
         for axis, part in cut.items():
             start, stop = self.part(axis)
-            found &= (start[last] <= part[0][runs]) & (part[1][runs] <= stop[last])
-        for kind in np.unique(self.kinds[last[found]]):
+            present &= (start[last] <= part[0][runs]) & (part[1][runs] <= stop[last])
+        for kind in np.unique(self.kinds[last[present]]):
             span = self.spans[kind]
-            here = np.flatnonzero(found & (self.kinds[last] == kind))
+            here = np.flatnonzero(present & (self.kinds[last] == kind))
             if span[1] > span[0]:
-                found[here] &= self.ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
-        return found
+                present[here] &= self.ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
+        return present
 
 
 def _by_number(numbers: Ints) -> Ints:
@@ -390,8 +392,8 @@ def _joined(arrays: Sequence[Ints]) -> Ints:
 
 def _changes(columns: Sequence[Ints]) -> Ints:
     """Where any of the columns differs from the entry before."""
-    found = np.zeros(len(columns[0]), bool)
-    found[:1] = True
+    changes = np.zeros(len(columns[0]), bool)
+    changes[:1] = True
     for column in columns:
-        found[1:] |= column[1:] != column[:-1]
-    return found
+        changes[1:] |= column[1:] != column[:-1]
+    return changes

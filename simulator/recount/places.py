@@ -11,10 +11,10 @@ from typing import NamedTuple
 from lfopt.ir import Hardware, Tensor, row_axis, store_ends
 from simulator.recount.attention import kept_shape, query_by_query, state_of
 from simulator.recount.modes import MODES
-from simulator.recount.needs import Result, Rules, constant_rules, operand_rules
-from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
+from simulator.recount.needs import ResultBoxes, Rules, constant_rules, operand_rules
+from simulator.recount.onchip import ConstantLoads, Rows, Wanted, Write, WrittenPlace, close, missing_row
 from simulator.recount.progressions import Ints, Leaf
-from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, called, describe
+from simulator.recount.schedule import LARGEST, Computation, GroupSteps, StepBox, called, describe
 from simulator.recount.traffic import moved
 
 WEIGHTS = (
@@ -35,9 +35,9 @@ class Tenant(NamedTuple):
     sums: bool = False
 
 
-def place_problems(schedule: Schedule) -> Iterator[str]:
+def place_problems(schedule: GroupSteps) -> Iterator[str]:
     """What is wrong with the places; if nothing is, what is read that is not on chip."""
-    rings = [Ring(place, schedule.steps) for place in schedule.group.places]
+    rings = [WrittenPlace(place, schedule.steps) for place in schedule.group.places]
     if bad := [*_where(schedule)]:
         yield from bad
         return
@@ -46,13 +46,13 @@ def place_problems(schedule: Schedule) -> Iterator[str]:
         here = [ring for ring in rings if schedule.hardware.store_of(ring.place.purpose) == store]
         close(here, by_slot=MODES[schedule.group.mode].chains)
     wrong = [*_crowded(schedule)]
-    wrong += [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
-    if not MODES[schedule.group.mode].turns:  # in turns: what lies in one place is done with when another is written
+    wrong += [text for ring, held in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, held)]
+    if not MODES[schedule.group.mode].reuses_bytes:  # what lies in one place is done with when another is written
         wrong += [f"places {ring.place.name!r} and {other.place.name!r} overlap" for ring in rings for other in ring.partners if id(ring) < id(other)]
-    yield from wrong or _Reads(schedule, rings, tenants).problems()
+    yield from wrong or _StepReads(schedule, rings, tenants).problems()
 
 
-def _where(schedule: Schedule) -> Iterator[str]:
+def _where(schedule: GroupSteps) -> Iterator[str]:
     """Places have names of their own, begin where an element may, and lie below the end of the buffer."""
     places, unit = schedule.group.places, _least_unit(schedule.hardware)
     for place in places:
@@ -77,43 +77,43 @@ def _least_unit(hardware: Hardware) -> int:
     return bits // 8 if bits % 8 == 0 else 1
 
 
-def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:
+def _put(schedule: GroupSteps, rings: Sequence[WrittenPlace]) -> list[set[Tenant]]:
     """Let the places know what is written to them; what that is."""
-    found: list[set[Tenant]] = [set() for _ in rings]
+    tenants: list[set[Tenant]] = [set() for _ in rings]
     for step, piece in schedule.moves:
         if not step.store and all(piece.extents):
             size = moved(schedule, step, piece)[1] if step.tensor in schedule.constants else 0
             rings[step.place].writes.append(Write(piece, piece.leaf.start(len(piece.extents)), step.offset, size))
-            found[step.place].add(Tenant(step.tensor))
+            tenants[step.place].add(Tenant(step.tensor))
     for computation in schedule.computations:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
             target = place if step.last else step.sums
             if target >= 0 and all(piece.extents):
-                made = piece if step.last else _kept(schedule, computation, piece)
-                rings[target].writes.append(Write(made, made.first_row))
-                found[target].add(Tenant(piece.tensor, sums=not step.last))
-    return found
+                written = piece if step.last else _kept(schedule, computation, piece)
+                rings[target].writes.append(Write(written, written.first_row))
+                tenants[target].add(Tenant(piece.tensor, sums=not step.last))
+    return tenants
 
 
-def _kept(schedule: Schedule, computation: Computation, piece: Piece) -> Piece:
+def _kept(schedule: GroupSteps, computation: Computation, piece: StepBox) -> StepBox:
     """What is held of a part of a result while what is folded comes in parts."""
     call = schedule.net.calls[computation.step.operator]
     return piece if call.attention is None else state_of(call, piece)
 
 
-def _crowded(schedule: Schedule) -> Iterator[str]:
+def _crowded(schedule: GroupSteps) -> Iterator[str]:
     """Computations that make more rows at once than there are slots for them. What is loaded may run through a ring row by row."""
     for computation in schedule.computations:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
             target = place if step.last else step.sums
-            made = piece if step.last or not all(piece.extents) else _kept(schedule, computation, piece)
-            if target >= 0 and all(piece.extents) and made.height > (slots := schedule.group.places[target].slots):
-                yield f"{describe(computation.leaf)}: {made.height} rows at once for {slots} slots"
+            written = piece if step.last or not all(piece.extents) else _kept(schedule, computation, piece)
+            if target >= 0 and all(piece.extents) and written.height > (slots := schedule.group.places[target].slots):
+                yield f"{describe(computation.leaf)}: {written.height} rows at once for {slots} slots"
 
 
-def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str]:
+def _unfit(schedule: GroupSteps, ring: WrittenPlace, tenants: set[Tenant]) -> Iterator[str]:
     """What is wrong with a place, given what is put there: one thing alone (constants: any), in slots of just the size that it needs."""
     place = ring.place
     if not tenants:
@@ -155,7 +155,7 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
         yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (f" or {whole}" if whole > needed else "")
 
 
-def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
+def _names(schedule: GroupSteps, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
     """What a place may be called: as the map in it, and how it comes there a second time; for what passes through it; as the only constant in it."""
     if purpose == "map":
         return tuple(f"{tenant.tensor}{second}" for tenant in tenants for second in ("", " in blocks", " beside", " ahead", *USES))
@@ -164,7 +164,7 @@ def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str,
     return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))
 
 
-def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:
+def _numbered(schedule: GroupSteps, ring: WrittenPlace) -> Iterator[tuple[StepBox, Ints]]:
     """What goes to a place and what is stored from there, with the number of the first slot."""
     yield from ((write.piece, write.number) for write in ring.writes)
     for step, piece in schedule.moves:
@@ -172,14 +172,14 @@ def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:
             yield piece, piece.leaf.start(len(piece.extents))
 
 
-def _row_bytes(schedule: Schedule, shape: tuple[int, ...], tenant: Tenant) -> int:
+def _row_bytes(schedule: GroupSteps, shape: tuple[int, ...], tenant: Tenant) -> int:
     """One row of a box, on chip."""
     hardware = schedule.hardware
     size = hardware.row_bytes(Tensor("", shape, ""))
     return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
 
 
-def _collected(schedule: Schedule, ring: Ring, tenant: Tenant) -> int:
+def _collected(schedule: GroupSteps, ring: WrittenPlace, tenant: Tenant) -> int:
     """One row of all the parts together that come into a place."""
     columns = range(len(ring.writes[0].piece.extents))
     reach = [[(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes] for k in columns]
@@ -187,7 +187,7 @@ def _collected(schedule: Schedule, ring: Ring, tenant: Tenant) -> int:
     return _row_bytes(schedule, hull, tenant)
 
 
-class _Read(NamedTuple):
+class _StepRead(NamedTuple):
     """What all runs of a step read of a map, or of sums."""
 
     leaf: Leaf
@@ -195,24 +195,24 @@ class _Read(NamedTuple):
     place: int | None = None  # where it must be; None: in any of its places
 
 
-class _Reads:
+class _StepReads:
     """Everything that the steps read, looked up in the places: one map or its sums after the other, as rows take a lot of memory."""
 
-    def __init__(self, schedule: Schedule, rings: Sequence[Ring], tenants: Sequence[set[Tenant]]) -> None:
+    def __init__(self, schedule: GroupSteps, rings: Sequence[WrittenPlace], tenants: Sequence[set[Tenant]]) -> None:
         self.schedule, self.net, self.rings = schedule, schedule.net, rings
-        self.holding: dict[Tenant, list[Ring]] = defaultdict(list)
-        loads: dict[str, list[tuple[Ring, Write]]] = defaultdict(list)
-        for ring, found in zip(rings, tenants, strict=True):
+        self.holding: dict[Tenant, list[WrittenPlace]] = defaultdict(list)
+        loads: dict[str, list[tuple[WrittenPlace, Write]]] = defaultdict(list)
+        for ring, held in zip(rings, tenants, strict=True):
             if ring.place.purpose == "weight":
                 for write in ring.writes:
                     loads[write.piece.tensor].append((ring, write))
             else:
-                (tenant,) = found
+                (tenant,) = held
                 self.holding[tenant].append(ring)
-        self.blocks = {name: Blocks(loads.get(name, ())) for name in schedule.constants}
-        self.reads: dict[Tenant, list[_Read]] = defaultdict(list)
+        self.blocks = {name: ConstantLoads(loads.get(name, ())) for name in schedule.constants}
+        self.reads: dict[Tenant, list[_StepRead]] = defaultdict(list)
         self.rules: dict[tuple[str, int], Rules] = {}  # by operator and input
-        self.operands: list[tuple[Leaf, str, Callable[[], Result], range | None]] = []  # step, operator, its result, which inputs it reads
+        self.operands: list[tuple[Leaf, str, Callable[[], ResultBoxes], range | None]] = []  # step, operator, its result, which inputs it reads
         for computation in schedule.computations:
             if any(all(piece.extents) for piece in computation.pieces):
                 self._computation(computation)
@@ -222,7 +222,7 @@ class _Reads:
             self._maps(leaf, op, result, inputs)
         for step, piece in schedule.moves:
             if step.store and all(piece.extents):
-                self.reads[Tenant(step.tensor)].append(_Read(piece.leaf, partial(_same, piece), step.place))
+                self.reads[Tenant(step.tensor)].append(_StepRead(piece.leaf, partial(_same, piece), step.place))
 
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
@@ -232,9 +232,9 @@ class _Reads:
         self.operands.append((leaf, step.operator, lambda: self.schedule.result(step.operator, pieces, computation.inputs), inputs))
         if not step.first:
             held = _kept(self.schedule, computation, pieces[0])
-            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_Read(leaf, partial(_same, held), step.sums))
+            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_StepRead(leaf, partial(_same, held), step.sums))
 
-    def _maps(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range | None) -> None:
+    def _maps(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> None:
         """Those of these inputs; None: of all, those of what follows in flight too."""
         for read in self.net.reads[op]:
             if inputs is None or (read.by == op and read.index in inputs):
@@ -248,7 +248,7 @@ class _Reads:
                 wanted = partial(
                     _wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)), in_place=beside, replaced=replaced
                 )
-                self.reads[Tenant(name)].append(_Read(leaf, wanted))
+                self.reads[Tenant(name)].append(_StepRead(leaf, wanted))
 
     def problems(self) -> Iterator[str]:
         """The first read of every step that is not served."""
@@ -259,12 +259,12 @@ class _Reads:
             places = [Rows(ring) for ring in self.holding[tenant]]
             for leaf, wanted, place in reads:
                 here = [rows for rows in places if place is None or rows.ring is self.rings[place]]
-                found = missing_row(here, wanted(), self.schedule.work)
-                if found is not None:
+                missing = missing_row(here, wanted(), self.schedule.work)
+                if missing is not None:
                     what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
-                    yield f"{describe(leaf)}: at step {found[0]} row {found[1]} of {what}, or a part of it, is not on chip"
+                    yield f"{describe(leaf)}: at step {missing[0]} row {missing[1]} of {what}, or a part of it, is not on chip"
 
-    def _constants(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range | None) -> Iterator[str]:
+    def _constants(self, leaf: Leaf, op: str, result: Callable[[], ResultBoxes], inputs: range | None) -> Iterator[str]:
         for constant in self.net.constants[op]:
             if (inputs is None or (constant.by == op and constant.index in inputs)) and not constant.gathered:
                 wanted = _wanted(leaf, constant_rules(self.net.calls[constant.by], constant.index), result, None)
@@ -274,11 +274,11 @@ class _Reads:
 
 
 def _wanted(
-    leaf: Leaf, rules: Rules, result: Callable[[], Result], row_axis: int | None, *, in_place: bool = False, replaced: bool = False
+    leaf: Leaf, rules: Rules, result: Callable[[], ResultBoxes], row_axis: int | None, *, in_place: bool = False, replaced: bool = False
 ) -> Wanted:
-    made = result()
-    return Wanted(leaf.times, tuple(rule and rule(made) for rule in rules), row_axis, replaced, in_place)
+    boxes = result()
+    return Wanted(leaf.times, tuple(rule and rule(boxes) for rule in rules), row_axis, replaced, in_place)
 
 
-def _same(piece: Piece) -> Wanted:
+def _same(piece: StepBox) -> Wanted:
     return Wanted(piece.leaf.times, piece.parts, piece.row_axis)

@@ -29,7 +29,7 @@ from simulator.recount.copies import not_copies, without_copies
 from simulator.recount.flights import flights_of, is_table, not_flights, with_flights
 from simulator.recount.groups import (
     TABLE_BYTES,
-    Moved,
+    CompulsoryTraffic,
     count,
     epilogue_groups,
     in_order,
@@ -49,10 +49,10 @@ from simulator.recount.groups import (
 from simulator.recount.levels import one_level
 from simulator.recount.memory import memory_problems
 from simulator.recount.modes import IN_FLIGHT, MODES, SCHEMES, Mode
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 from simulator.recount.places import place_problems
-from simulator.recount.progressions import TooMuch, Work
-from simulator.recount.schedule import Schedule, called
+from simulator.recount.progressions import RowBudget, TooMuch
+from simulator.recount.schedule import GroupSteps, called
 from simulator.recount.sliced import repeated_macs, sliced_problems
 from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems
@@ -65,7 +65,7 @@ class Recount:
 
     discrepancies: tuple[str, ...]  # one line each: the group, what the plan says, what was counted
     groups: int
-    steps: int  # that were walked, all turns
+    steps: int  # that were walked, all iterations
     dram_bytes: int  # of the whole plan
     layer_by_layer_bytes: int
     epilogue_fused_bytes: int
@@ -85,35 +85,35 @@ class Recount:
 def recount(graph: Graph, plan: Plan) -> Recount:
     """Count again what the plan claims of this network."""
     wrong = tuple(not_copies(graph, plan.copies))
-    original = Network(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
-    return _Recounting(Network(graph), original, plan, wrong).run()
+    original = RecountNetwork(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
+    return _Recounting(RecountNetwork(graph), original, plan, wrong).run()
 
 
-def multiplications(net: Network) -> int:
+def multiplications(net: RecountNetwork) -> int:
     """Multiply-accumulates of one inference, every operator once."""
     return sum(net.specs[op].macs(call) for op, call in net.calls.items())
 
 
 class _Recounting:
-    def __init__(self, net: Network, original: Network | None, plan: Plan, wrong: tuple[str, ...]) -> None:
+    def __init__(self, net: RecountNetwork, original: RecountNetwork | None, plan: Plan, wrong: tuple[str, ...]) -> None:
         """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
         self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
         self.plan, levels = one_level(net, plan)
-        self.found = [*wrong, *levels]
+        self.discrepancies = [*wrong, *levels]
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
-            self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
+            self.discrepancies.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
         tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
         self.attentions = attentions_in(net.graph)
         self.flies = plan.scheme in IN_FLIGHT or tables  # on chips with tables, what is one follows in flight in every scheme
         self.halo_macs = Fraction(0)  # of what groups compute again
         self.steps = 0
-        self.work = Work()
+        self.work = RowBudget()
         self.lines = 0  # of steps, as they are written
         self.tables: dict[str, int] = {}  # of operators in flight: see `shared_tables`
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
         if plan.traffic == "paper" and plan.hardware.weight_buffer_bytes:
-            self.found.append(f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper has one buffer")
+            self.discrepancies.append(f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper has one buffer")
         self.left_out = {  # operators that traffic paper leaves out
             op
             for op in net.operators
@@ -122,7 +122,7 @@ class _Recounting:
 
     def run(self) -> Recount:
         if self.plan.scheme not in SCHEMES:
-            self.found.append(f"scheme: found {self.plan.scheme!r}; a recount knows {', '.join(sorted(SCHEMES))}")
+            self.discrepancies.append(f"scheme: found {self.plan.scheme!r}; a recount knows {', '.join(sorted(SCHEMES))}")
         known = self._partition()
         for group, members in known:
             self._structure(group, members)
@@ -130,13 +130,15 @@ class _Recounting:
         self._order(known)
         done, without = multiplications(self.net) + self.halo_macs, multiplications(self.original)
         if not done <= self.plan.max_recompute * without * (1 + 1e-9):
-            self.found.append(f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without")
+            self.discrepancies.append(
+                f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without"
+            )
         free = self.attentions.masks if self.plan.scheme in IN_FLIGHT else frozenset[str]()
-        self.found += memory_problems(self.net, self.claimed, known, self.tables, free, flies=self.flies)
+        self.discrepancies += memory_problems(self.net, self.claimed, known, self.tables, free, flies=self.flies)
         return self._totals(known)
 
     def _say(self, group: PlannedGroup, what: str) -> None:
-        self.found.append(f"group {group.id}: {what}")
+        self.discrepancies.append(f"group {group.id}: {what}")
 
     def _expect(self, group: PlannedGroup, what: str, claimed: object, counted: object) -> None:
         if claimed != counted:
@@ -165,7 +167,7 @@ class _Recounting:
                     self._say(group, "its operators are not in the order of the network")
             else:
                 self._say(group, "it has no operator")
-        self.found += [f"operator {name!r} is in no group" for name in self.net.operators if name not in owner]
+        self.discrepancies += [f"operator {name!r} is in no group" for name in self.net.operators if name not in owner]
         return known
 
     def _structure(self, group: PlannedGroup, members: list[str]) -> None:
@@ -204,8 +206,8 @@ class _Recounting:
             once = replace(once, dram=replace(once.dram, parameter=shared))
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
-        made = {name for op in members for name in self.net.makes[op]}
-        if group.spilled and not (mode.spills and made.issuperset(group.spilled)):
+        results = {name for op in members for name in self.net.makes[op]}
+        if group.spilled and not (mode.spills and results.issuperset(group.spilled)):
             self._say(group, f"it spills {', '.join(group.spilled)}, which it does not make, or mode {group.mode} does not")
         self._mode(group, mode, members, net, flown)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes and not mode.chains:
@@ -217,7 +219,7 @@ class _Recounting:
             self._expect(group, "allocated bytes", group.allocated_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.allocated_bytes >= self.hardware.buffer_bytes:
             self._say(group, f"needs {group.allocated_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
-        made = self._line_buffers(net, group, flown) if mode.rings else {}
+        results = self._line_buffers(net, group, flown) if mode.rings else {}
         if not mode.rings:
             self._requirement(group, mode)
         if bool(group.steps) == bool(group.unexecutable):
@@ -226,13 +228,13 @@ class _Recounting:
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
         if group.steps:
-            self._steps(net, raw, group, flown, made)
+            self._steps(net, raw, group, flown, results)
             return
         self._without_steps(group, mode, members, once)
         counted = formula is not None and not mode.bands  # how often weights pass in bands is in the steps alone
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
-    def _in_flight(self, group: PlannedGroup, members: list[str]) -> tuple[Network, list[str], Network]:
+    def _in_flight(self, group: PlannedGroup, members: list[str]) -> tuple[RecountNetwork, list[str], RecountNetwork]:
         """The network and the group's operators in which those that follow in flight are part of the one that they follow, as the steps have it.
 
         And the network with every operator by itself, but with the tables that those in flight share.
@@ -263,7 +265,7 @@ class _Recounting:
         self.tables |= raw.tables
         return net, in_order(net, [op for op in members if op in net.operators]), raw
 
-    def _steps(self, net: Network, raw: Network, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
+    def _steps(self, net: RecountNetwork, raw: RecountNetwork, group: PlannedGroup, members: list[str], spans: dict[str, list[Span]]) -> None:
         steps, lines = step_count(group.steps), line_count(group.steps)
         for number, before, most, what in ((steps, self.steps, MOST_STEPS, "steps"), (lines, self.lines, MOST_LINES, "lines of steps")):
             if before + number > most:
@@ -271,27 +273,27 @@ class _Recounting:
                 return
         self.steps += steps
         self.lines += lines
-        schedule = Schedule(net, raw, self.hardware, group, members, self.work)
+        schedule = GroupSteps(net, raw, self.hardware, group, members, self.work)
         try:
-            found = [*schedule.senseless()]
-            if not found and MODES[group.mode].strips:
-                found = [*byte_problems(schedule), *self._strips(schedule)]
-            elif not found and MODES[group.mode].slices:
-                found = [*byte_problems(schedule), *sliced_problems(schedule)]
+            wrong = [*schedule.senseless()]
+            if not wrong and MODES[group.mode].strips:
+                wrong = [*byte_problems(schedule), *self._strips(schedule)]
+            elif not wrong and MODES[group.mode].slices:
+                wrong = [*byte_problems(schedule), *sliced_problems(schedule)]
                 self.halo_macs += repeated_macs(schedule)
-            elif not found and MODES[group.mode].chains:
-                found = [*byte_problems(schedule), *chain_problems(schedule)]
+            elif not wrong and MODES[group.mode].chains:
+                wrong = [*byte_problems(schedule), *chain_problems(schedule)]
                 self.halo_macs += repeated_macs(schedule)
-            elif not found:
-                found = [*byte_problems(schedule), *traffic_problems(schedule, made)]
+            elif not wrong:
+                wrong = [*byte_problems(schedule), *traffic_problems(schedule, spans)]
                 if MODES[group.mode].spills:
                     self.halo_macs += repeated_macs(schedule)
-            for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
+            for what in wrong or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
                 self._say(group, what)
         except TooMuch as error:
             self._say(group, str(error))
 
-    def _strips(self, schedule: Schedule) -> Iterator[str]:
+    def _strips(self, schedule: GroupSteps) -> Iterator[str]:
         """Places, bytes, rows and columns are those of strips."""
         group, strips = schedule.group, strips_of(schedule)
         if isinstance(strips, str):
@@ -300,22 +302,22 @@ class _Recounting:
         self.halo_macs += recomputed_macs(schedule, strips)
         wanted = strip_places(schedule, strips)
         needed, counted = self._buffer_bytes(wanted), strip_bytes(schedule, strips)
-        for what, claimed, found in (
+        for what, claimed, recounted in (
             ("allocated bytes", group.allocated_bytes, needed),
             ("required bytes", group.required_bytes, needed),
             ("DRAM bytes", group.dram, counted),
             ("band rows", group.band_rows, 1),
             ("weight passes", group.weight_passes, 1),
         ):
-            if claimed != found:
-                yield f"{what}: the plan says {claimed}, counted {found}"
-        found = {(place.name, place.slots, place.slot_bytes) for place in group.places}
-        for name, slots, size in sorted(found ^ wanted):
+            if claimed != recounted:
+                yield f"{what}: the plan says {claimed}, counted {recounted}"
+        recounted = {(place.name, place.slots, place.slot_bytes) for place in group.places}
+        for name, slots, size in sorted(recounted ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
-            yield f"{what} is not what strips take" if (name, slots, size) in found else f"{what} is missing"
+            yield f"{what} is not what strips take" if (name, slots, size) in recounted else f"{what} is missing"
         yield from strip_problems(schedule, strips)
 
-    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], net: Network, flown: list[str]) -> None:
+    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], net: RecountNetwork, flown: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it. `net`, `flown`: with those in flight as part of others."""
         name, plan, single = group.mode, self.plan, len(members) == 1
         if mode.schemes and plan.scheme not in mode.schemes:
@@ -341,7 +343,7 @@ class _Recounting:
             weight = max(weight, group.dram.weight)  # blocks are rounded up one by one: how many there are, only the steps say
         return replace(once, weight=weight)
 
-    def _line_buffers(self, net: Network, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
+    def _line_buffers(self, net: RecountNetwork, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
         """The places are the rings that the group takes when it is run in its bands, and its weights, one beside the other.
 
         Gives the rows of every step of every operator then.
@@ -367,16 +369,16 @@ class _Recounting:
                 needed = self._buffer_bytes(self._lines_and_weights(net, members, ran_by_row.rings, running))
             self._expect(group, "required bytes", group.required_bytes, needed)
         if group.unwritten:
-            return ran.made
+            return ran.spans
         sums = {place.name for place in group.places if place.purpose == "sum"}
         known = {place.name: next((name for name, *_ in wanted if called(place.name, (name,))), place.name) for place in group.places}
-        found = [(known[place.name] if place.name in sums else place.name, place.slots, place.slot_bytes) for place in group.places]
-        for name, slots, size in sorted(set(found) ^ wanted):
+        listed = [(known[place.name] if place.name in sums else place.name, place.slots, place.slot_bytes) for place in group.places]
+        for name, slots, size in sorted(set(listed) ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
-            self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
-        return ran.made
+            self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in listed else f"{what} is missing")
+        return ran.spans
 
-    def _lines_and_weights(self, net: Network, members: list[str], rings: dict[str, int], running: set[str]) -> set[tuple[str, int, int]]:
+    def _lines_and_weights(self, net: RecountNetwork, members: list[str], rings: dict[str, int], running: set[str]) -> set[tuple[str, int, int]]:
         """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, weights whole, what reductions keep while they run."""
         wanted = {(name, rows, self.hardware.row_bytes(net.tensor(name))) for name, rows in rings.items() if rows}
         for constant in (c for op in members for c in net.constants[op] if not c.gathered):
@@ -385,8 +387,8 @@ class _Recounting:
 
     def _buffer_bytes(self, places: set[tuple[str, int, int]]) -> int:
         """Bytes of buffer of such places: without constants, if these have a buffer of their own."""
-        apart = self.net.graph.constants if self.hardware.weight_buffer_bytes else ()
-        return sum(slots * size for name, slots, size in places if name not in apart)
+        elsewhere = self.net.graph.constants if self.hardware.weight_buffer_bytes else ()
+        return sum(slots * size for name, slots, size in places if name not in elsewhere)
 
     def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
         """What runs on any buffer requires nothing of it; whole maps and bands of rows, more than nothing, and less than it has."""
@@ -397,7 +399,7 @@ class _Recounting:
         elif not 0 < group.required_bytes < self.hardware.buffer_bytes:
             self._say(group, f"required bytes: found {group.required_bytes}, must be above 0 and below {self.hardware.buffer_bytes}")
 
-    def _without_steps(self, group: PlannedGroup, mode: Mode, members: list[str], once: Moved) -> None:
+    def _without_steps(self, group: PlannedGroup, mode: Mode, members: list[str], once: CompulsoryTraffic) -> None:
         if group.places:
             self._say(group, "it has places, but no steps")
         if mode.always and not group.unwritten:
@@ -453,16 +455,23 @@ class _Recounting:
         counted["l2_bytes"] = sum(group.l2.total for group in self.claimed.groups)
         for name, value in counted.items():
             if getattr(totals, name) not in (value, *([None] if name == "without_recompute_bytes" else [])):
-                self.found.append(f"totals.{name}: the plan says {getattr(totals, name)}, counted {value}")
+                self.discrepancies.append(f"totals.{name}: the plan says {getattr(totals, name)}, counted {value}")
         bound = totals.lower_bound_bytes
         if totals.proof != "none" and not counted["compulsory_bytes"] <= bound <= dram:
-            self.found.append(f"totals.lower_bound_bytes: {bound} is not between the compulsory {counted['compulsory_bytes']} and the plan's {dram}")
+            self.discrepancies.append(
+                f"totals.lower_bound_bytes: {bound} is not between the compulsory {counted['compulsory_bytes']} and the plan's {dram}"
+            )
         if totals.proof == "optimal" and bound != dram:
-            self.found.append(f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}")
+            self.discrepancies.append(f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}")
         gap = (dram - bound) / bound if bound else 0.0
         if not isclose(totals.gap, gap, rel_tol=1e-9, abs_tol=1e-12):
-            self.found.append(f"totals.gap: the plan says {totals.gap}, counted {gap}")
+            self.discrepancies.append(f"totals.gap: the plan says {totals.gap}, counted {gap}")
         by_formula, not_recounted = ((len(sizes), sum(sizes)) for sizes in (self.by_formula, self.not_recounted))
         return Recount(
-            discrepancies=tuple(self.found), groups=len(known), steps=self.steps, by_formula=by_formula, not_recounted=not_recounted, **counted
+            discrepancies=tuple(self.discrepancies),
+            groups=len(known),
+            steps=self.steps,
+            by_formula=by_formula,
+            not_recounted=not_recounted,
+            **counted,
         )

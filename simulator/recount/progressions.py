@@ -1,4 +1,4 @@
-"""Steps in loops as arithmetic progressions: where and when each of them is, in all turns at once; and how often boxes cover a tensor."""
+"""Steps in loops as arithmetic progressions: where and when each of them is, in all iterations at once; and how often boxes cover a tensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TooMuch(Exception):
     """A schedule that no recount follows in reasonable time and memory; the message says why."""
 
 
-class Work:
+class RowBudget:
     """Rows that may still be followed in a plan."""
 
     def __init__(self, rows: int = MOST_ROWS) -> None:
@@ -44,10 +44,10 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """A step as it is written, and the loops around it. It runs once for every combination of their turns."""
+    """A step as it is written, and the loops around it. It runs once for every combination of their iterations."""
 
     step: Step
-    counts: tuple[int, ...]  # turns of the loops, outermost first
+    counts: tuple[int, ...]  # iterations of the loops, outermost first
     moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves in a turn
     first: int  # position of its first run among all steps of the group
     strides: tuple[int, ...]  # per loop: by how much the position moves in a turn
@@ -79,19 +79,19 @@ class Leaf:
         along = [self._along(column) for column in columns]
         moving = [k for k in range(len(self.counts)) if any(move[k] for move in along)]
         counts = tuple(self.counts[k] for k in moving)
-        found = [_spread(self.step.origin[c], counts, tuple(move[k] for k in moving)) for c, move in zip(columns, along, strict=True)]
-        return np.stack(found, axis=1) if found else np.zeros((1, 0), np.int64), self.runs // max(prod(counts), 1)
+        columns_of = [_spread(self.step.origin[c], counts, tuple(move[k] for k in moving)) for c, move in zip(columns, along, strict=True)]
+        return np.stack(columns_of, axis=1) if columns_of else np.zeros((1, 0), np.int64), self.runs // max(prod(counts), 1)
 
     def _along(self, column: int) -> tuple[int, ...]:
         return tuple(move[column] for move in self.moves)
 
 
 def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
-    """start + sum of turn * stride, for every combination of turns, the last loop the fastest."""
-    found = np.full((1,) * len(counts), start, np.int64)
+    """start + sum of turn * stride, for every combination of iterations, the last loop the fastest."""
+    starts = np.full((1,) * len(counts), start, np.int64)
     for k, (count, stride) in enumerate(zip(counts, strides, strict=True)):
-        found = found + (np.arange(count, dtype=np.int64) * stride).reshape(-1, *(1,) * (len(counts) - k - 1))
-    return found.reshape(-1)
+        starts = starts + (np.arange(count, dtype=np.int64) * stride).reshape(-1, *(1,) * (len(counts) - k - 1))
+    return starts.reshape(-1)
 
 
 def leaves(nodes: Sequence[Node]) -> list[Leaf]:
@@ -131,7 +131,7 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     """
     if 0 in shape:
         return np.zeros(shape, np.int64)
-    boxes = [found for found in boxes if all(found.extents)]
+    boxes = [box for box in boxes if all(box.extents)]
     cuts = [_cuts(axis, extent, boxes) for axis, extent in enumerate(shape)]
     axes = [axis for axis, cut in enumerate(cuts) if len(cut) > 2]  # along the others every box is whole
     sizes = tuple(len(cuts[axis]) for axis in axes)
@@ -145,16 +145,16 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
             for size, end, side in zip(sizes, ends, corner, strict=True):
                 where = where * size + end[side]
             np.add.at(change, where, -weight if sum(corner) % 2 else weight)
-    found = change.reshape(sizes)
+    covered = change.reshape(sizes)
     for k in range(len(axes)):
-        found = np.cumsum(found, axis=k)
-    found = found[tuple(slice(size - 1) for size in sizes)]
-    return found.reshape([len(cut) - 1 for cut in cuts])
+        covered = np.cumsum(covered, axis=k)
+    covered = covered[tuple(slice(size - 1) for size in sizes)]
+    return covered.reshape([len(cut) - 1 for cut in cuts])
 
 
 def times_along(shape: tuple[int, ...], boxes: Sequence[Boxes], axis: int) -> Ints:
     """(extent of the axis, 2): how often boxes cover the elements at each place along an axis, at the least and at the most. Raises TooMuch."""
-    lengths = np.diff(_cuts(axis, shape[axis], [found for found in boxes if all(found.extents)]))  # of the cells of the grid
+    lengths = np.diff(_cuts(axis, shape[axis], [box for box in boxes if all(box.extents)]))  # of the cells of the grid
     grid = np.moveaxis(times_covered(shape, boxes), axis, 0).reshape(len(lengths), -1)
     return np.repeat(np.stack([grid.min(axis=1), grid.max(axis=1)], axis=1), lengths, axis=0)
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis, step_count
 from simulator.recount.modes import MODES
-from simulator.recount.needs import Part, Result, folded
-from simulator.recount.network import Network, Read
-from simulator.recount.progressions import Boxes, Ints, Leaf, Work, leaves
+from simulator.recount.needs import AxisSpans, ResultBoxes, folded
+from simulator.recount.network import MapOperand, RecountNetwork
+from simulator.recount.progressions import Boxes, Ints, Leaf, RowBudget, leaves
 
 LARGEST = 1 << 38  # number in a step
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class StepBox:
     """A box of a tensor in all runs of a step."""
 
     leaf: Leaf
@@ -41,17 +41,17 @@ class Piece:
         """(runs,) where it begins."""
         return self.leaf.start(self.column + axis)
 
-    def part(self, axis: int) -> Part:
+    def part(self, axis: int) -> AxisSpans:
         """(runs,) where it begins and ends."""
         start = self.start(axis)
         return start, start + self.extents[axis]
 
-    def covers(self, axis: int, part: Part) -> bool:
+    def covers(self, axis: int, part: AxisSpans) -> bool:
         """Whether it begins at 0 in all runs, and holds all of such parts."""
         return self.leaf.ends(self.column + axis) == (0, 0) and self.extents[axis] >= part[1].max()
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[AxisSpans, ...]:
         """Where it begins and ends along every axis."""
         return tuple(self.part(axis) for axis in range(len(self.extents)))
 
@@ -73,7 +73,7 @@ class Computation:
 
     leaf: Leaf
     step: Compute
-    pieces: tuple[Piece, ...]  # one per result
+    pieces: tuple[StepBox, ...]  # one per result
     depth: int  # how much a whole sum folds: input channels, or rows; 0 of what folds nothing
 
     @property
@@ -89,7 +89,7 @@ class Computation:
         return (starts if self.step.inputs else np.pad(starts, ((0, 0), (0, 1)))), repeats
 
     @property
-    def inputs(self) -> Part:
+    def inputs(self) -> AxisSpans:
         """(runs,) what is read of what is folded."""
         if self.step.inputs is None:
             return np.zeros(self.leaf.runs, np.int64), np.full(self.leaf.runs, self.depth)
@@ -97,75 +97,77 @@ class Computation:
         return start, start + self.step.inputs[1] - self.step.inputs[0]
 
 
-class Schedule:
+class GroupSteps:
     """The steps of one group, and what the network says of its operators."""
 
-    def __init__(self, net: Network, raw: Network, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: Work) -> None:
+    def __init__(
+        self, net: RecountNetwork, raw: RecountNetwork, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: RowBudget
+    ) -> None:
         """`net`: with the group's flights as operators; `raw`: as it is."""
         self.raw, self.operators = raw, [op for op in group.nodes if op in raw.operators]
         self.net, self.hardware, self.group, self.members, self.work = net, hardware, group, members, work
-        self.made = {name for op in members for name in net.makes[op]}
-        self.external: list[tuple[str, Read]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.made]
+        self.produced = {name for op in members for name in net.makes[op]}
+        self.external: list[tuple[str, MapOperand]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.produced]
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
-        self.spilled = {name for name in group.spilled if name in self.made and MODES[group.mode].spills}
+        self.spilled = {name for name in group.spilled if name in self.produced and MODES[group.mode].spills}
         self.leaves, self.steps = leaves(group.steps), step_count(group.steps)
 
     @cached_property
-    def transfers(self) -> list[tuple[Transfer, Piece]]:
+    def transfers(self) -> list[tuple[Transfer, StepBox]]:
         """Loads, stores and gathers, in order."""
         steps = ((leaf, leaf.step) for leaf in self.leaves if isinstance(leaf.step, Transfer))
-        return [(step, Piece(leaf, step.tensor, box_shape(step.box), 0)) for leaf, step in steps]
+        return [(step, StepBox(leaf, step.tensor, box_shape(step.box), 0)) for leaf, step in steps]
 
     @cached_property
-    def moves(self) -> list[tuple[Transfer, Piece]]:
+    def moves(self) -> list[tuple[Transfer, StepBox]]:
         """Those of them that go to a place in the buffer, or come from one: all but parameters."""
         return [(step, piece) for step, piece in self.transfers if step.kind != "parameter"]
 
     @cached_property
-    def loads(self) -> dict[str, list[Piece]]:
+    def loads(self) -> dict[str, list[StepBox]]:
         """By tensor, as the load calls it."""
         return self._moves(store=False)
 
     @cached_property
-    def stores(self) -> dict[str, list[Piece]]:
+    def stores(self) -> dict[str, list[StepBox]]:
         """By map."""
         return self._moves(store=True)
 
-    def _moves(self, *, store: bool) -> dict[str, list[Piece]]:
-        found: dict[str, list[Piece]] = defaultdict(list)
+    def _moves(self, *, store: bool) -> dict[str, list[StepBox]]:
+        by_tensor: dict[str, list[StepBox]] = defaultdict(list)
         for step, piece in self.moves:
             if step.store == store and not step.gather:
-                found[step.tensor].append(piece)
-        return dict(found)
+                by_tensor[step.tensor].append(piece)
+        return dict(by_tensor)
 
     @cached_property
-    def gathers(self) -> list[tuple[str, Piece]]:
+    def gathers(self) -> list[tuple[str, StepBox]]:
         """(operator, part of its result) of every Gather from a constant."""
         return [(step.gather, piece) for step, piece in self.moves if step.gather]
 
     @cached_property
     def computations(self) -> list[Computation]:
         """In order."""
-        found: list[Computation] = []
+        computations: list[Computation] = []
         for leaf in self.leaves:
             step = leaf.step
             if isinstance(step, Compute):
-                pieces, column = list[Piece](), 0
+                pieces, column = list[StepBox](), 0
                 for name, box in zip(self.net.makes[step.operator], step.boxes, strict=True):
-                    pieces.append(Piece(leaf, name, box_shape(box), column))
+                    pieces.append(StepBox(leaf, name, box_shape(box), column))
                     column += len(box)
-                found.append(Computation(leaf, step, tuple(pieces), folded(self.net.calls[step.operator])))
-        return found
+                computations.append(Computation(leaf, step, tuple(pieces), folded(self.net.calls[step.operator])))
+        return computations
 
-    def result(self, op: str, pieces: Sequence[Piece], inputs: Part | None = None) -> Result:
+    def result(self, op: str, pieces: Sequence[StepBox], inputs: AxisSpans | None = None) -> ResultBoxes:
         """What the runs of a step make of an operator's results, some of which may be empty."""
-        made = [piece for piece in pieces if all(piece.extents)]
-        starts = [piece.first_row for piece in made]
-        heights = (self.net.height(op) if piece.row_axis is None else piece.height for piece in made)
+        nonempty = [piece for piece in pieces if all(piece.extents)]
+        starts = [piece.first_row for piece in nonempty]
+        heights = (self.net.height(op) if piece.row_axis is None else piece.height for piece in nonempty)
         stops = [start + height for start, height in zip(starts, heights, strict=True)]
         nothing = np.zeros(pieces[0].leaf.runs, np.int64)
-        return Result(pieces[0].parts, (np.minimum.reduce(starts), np.maximum.reduce(stops)), inputs or (nothing, nothing))
+        return ResultBoxes(pieces[0].parts, (np.minimum.reduce(starts), np.maximum.reduce(stops)), inputs or (nothing, nothing))
 
     # -- sense -------------------------------------------------------------------------------------------------------------------------------
 
@@ -192,9 +194,9 @@ class Schedule:
         elif step.tensor in self.spilled:
             pass
         elif step.store:
-            if step.tensor not in self.made or not net.needed_outside(step.tensor, self.members):
+            if step.tensor not in self.produced or not net.needed_outside(step.tensor, self.members):
                 return "nothing outside the group needs it"
-        elif step.tensor in self.made and MODES[self.group.mode].chains:
+        elif step.tensor in self.produced and MODES[self.group.mode].chains:
             pass  # one stage stores it, another loads it again
         elif step.tensor not in self.constants and not any(step.tensor in (read.seen, read.map) for _, read in self.external):
             return "the group does not read it from DRAM"
@@ -234,7 +236,7 @@ def _senseless_loops(nodes: Sequence[Node]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, Loop):
             if node.count < 1:
-                yield f"a loop of {node.count} turns"
+                yield f"a loop of {node.count} iterations"
             yield from _senseless_loops(node.body)
 
 
@@ -253,7 +255,7 @@ def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
 
 def called(name: str, names: Iterable[str]) -> bool:
     """Whether a place is called so, but for what sets it apart from a tensor or another place of that name."""
-    return any(name.startswith(found) and not name[len(found) :].strip("~") for found in names)
+    return any(name.startswith(name_) and not name[len(name_) :].strip("~") for name_ in names)
 
 
 def describe(leaf: Leaf) -> str:

@@ -15,9 +15,9 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops.table import Tiling
 from lfopt.ops.traits import Family
 from simulator.recount.groups import runs
-from simulator.recount.network import Read
+from simulator.recount.network import MapOperand
 from simulator.recount.progressions import times_along, times_covered
-from simulator.recount.schedule import Schedule
+from simulator.recount.schedule import GroupSteps
 from simulator.recount.traffic import computed_problems, covered, parameter_problems
 
 
@@ -29,7 +29,7 @@ class Slices(NamedTuple):
     parts: int  # that the channels of the tail's result fall into
 
 
-def sliced_problems(schedule: Schedule) -> Iterator[str]:
+def sliced_problems(schedule: GroupSteps) -> Iterator[str]:
     """What is wrong with what the steps load, store and compute, and how often."""
     net, members = schedule.net, schedule.members
     yield from parameter_problems(schedule)
@@ -39,31 +39,31 @@ def sliced_problems(schedule: Schedule) -> Iterator[str]:
         return
     yield from _constants(schedule, slices)
     yield from _maps(schedule, slices)
-    for name in sorted(name for name in schedule.made if net.needed_outside(name, members)):
+    for name in sorted(name for name in schedule.produced if net.needed_outside(name, members)):
         yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from computed_problems(schedule)
 
 
-def slices_of(schedule: Schedule) -> Slices | str:
+def slices_of(schedule: GroupSteps) -> Slices | str:
     """How the group runs, going by its steps and the rows that it claims to make at a time; or why that cannot be."""
     net, claimed = schedule.net, schedule.group.band_rows
-    summing = {found.step.operator for found in schedule.computations if found.step.inputs is not None}
+    summing = {computation.step.operator for computation in schedule.computations if computation.step.inputs is not None}
     tails = sorted(op for op in summing if net.specs[op].tiling is Tiling.CONTRACT)
     if len(tails) > 1:
         return f"{tails[0]!r} and {tails[1]!r} both sum over slices"
-    tallest = max((_turns(schedule, net.maker[name]) for name in schedule.stores), default=1)
+    tallest = max((_row_count(schedule, net.maker[name]) for name in schedule.stores), default=1)
     bands = -(-tallest // max(claimed, 1))
     if not 1 <= claimed <= tallest or -(-tallest // bands) != claimed:
         return f"band rows: the plan says {claimed}, of {tallest}, which no number of bands has"
     starts: set[int] = set()
-    for found in schedule.computations:
-        if tails and found.step.operator == tails[0]:
-            axis = CHANNEL_AXIS_OF_RANK[len(found.pieces[0].extents)]
-            starts.update(np.unique(found.pieces[0].start(axis)).tolist())
+    for computation in schedule.computations:
+        if tails and computation.step.operator == tails[0]:
+            axis = CHANNEL_AXIS_OF_RANK[len(computation.pieces[0].extents)]
+            starts.update(np.unique(computation.pieces[0].start(axis)).tolist())
     return Slices(tails[0] if tails else "", bands, max(len(starts), 1))
 
 
-def _turns(schedule: Schedule, op: str) -> int:
+def _row_count(schedule: GroupSteps, op: str) -> int:
     """Rows in which an operator advances; of a reduction, those of its operand."""
     net = schedule.net
     return net.tensor(net.reads[op][0].map).rows if runs(net, op) else net.height(op)
@@ -72,7 +72,7 @@ def _turns(schedule: Schedule, op: str) -> int:
 # -- how often -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _constants(schedule: Schedule, slices: Slices) -> Iterator[str]:
+def _constants(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
     """Every weight passes once, or as often as those that do not stay: with each band, and before the tail with each of its parts."""
     net, most = schedule.net, 1
     for name in sorted(schedule.constants):
@@ -81,15 +81,15 @@ def _constants(schedule: Schedule, slices: Slices) -> Iterator[str]:
         weights = (constant.by, constant.index) == (slices.tail, 1)
         allowed = slices.bands if weights else 1 if op == slices.tail or others else slices.bands * slices.parts
         grid = times_covered(net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())])
-        found = np.unique(grid).tolist() if grid.size else [1]
-        if not {*found} <= {1, allowed}:
-            yield f"{name!r} is loaded {' and '.join(map(str, found))} times, must be 1" + (f" or {allowed}" if allowed > 1 else "")
-        most = max(most, *found)
+        loads = np.unique(grid).tolist() if grid.size else [1]
+        if not {*loads} <= {1, allowed}:
+            yield f"{name!r} is loaded {' and '.join(map(str, loads))} times, must be 1" + (f" or {allowed}" if allowed > 1 else "")
+        most = max(most, *loads)
     if most != schedule.group.weight_passes:
         yield f"weight passes: the plan says {schedule.group.weight_passes}, counted {most}"
 
 
-def _maps(schedule: Schedule, slices: Slices) -> Iterator[str]:
+def _maps(schedule: GroupSteps, slices: Slices) -> Iterator[str]:
     """Rows of what comes from DRAM pass once; of what is read slice by slice, with every part, in every band that needs them."""
     net, rows, ahead = schedule.net, band_rows(schedule, slices), _prologues(schedule, slices)
     for name in schedule.loads.keys() - {read.map for _, read in schedule.external} - schedule.constants:
@@ -108,15 +108,15 @@ def _maps(schedule: Schedule, slices: Slices) -> Iterator[str]:
             for start, stop in spans:
                 wanted[start:stop] += slices.parts
         wanted += once
-        found = _times_by_row(schedule, name)
-        if (wrong := np.flatnonzero((found != wanted[:, None]).any(axis=1))).size:
+        counted = _times_by_row(schedule, name)
+        if (wrong := np.flatnonzero((counted != wanted[:, None]).any(axis=1))).size:
             row = int(wrong[0])
-            least, most = found[row].tolist()
+            least, most = counted[row].tolist()
             times = f"{least} times" if least == most else f"{least} to {most} times"
             yield f"row {row} of {name!r} is loaded {times}, must be {wanted[row]}"
 
 
-def _times_by_row(schedule: Schedule, name: str) -> np.ndarray:
+def _times_by_row(schedule: GroupSteps, name: str) -> np.ndarray:
     """(rows, 2): how often the elements of each row are loaded, at the least and at the most."""
     shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
     axis = row_axis(shape)
@@ -126,7 +126,7 @@ def _times_by_row(schedule: Schedule, name: str) -> np.ndarray:
     return times_along(shape, boxes, axis)
 
 
-def _prologues(schedule: Schedule, slices: Slices) -> set[str]:
+def _prologues(schedule: GroupSteps, slices: Slices) -> set[str]:
     """Operators that make what heads read; their rows stay as long as heads need them."""
     net = schedule.net
     heads = [op for op in schedule.members if _is_head(schedule, slices, op)]
@@ -134,25 +134,25 @@ def _prologues(schedule: Schedule, slices: Slices) -> set[str]:
     return {net.maker[name] for name in read if net.maker.get(name) in schedule.members}
 
 
-def _is_head(schedule: Schedule, slices: Slices, op: str) -> bool:
+def _is_head(schedule: GroupSteps, slices: Slices, op: str) -> bool:
     """Whether an operator needs all channels of its first operand for every slice: it makes channels as a contraction, and sums over no slices."""
-    call, found = schedule.net.calls[op], schedule.net.specs[op]
-    if op == slices.tail or found.tiling is not Tiling.CONTRACT or call.attribute("group", 1) > 1:
+    call, row = schedule.net.calls[op], schedule.net.specs[op]
+    if op == slices.tail or row.tiling is not Tiling.CONTRACT or call.attribute("group", 1) > 1:
         return False
-    return found.family is Family.CONVOLUTION or CHANNEL_AXIS_OF_RANK[len(call.result)] == len(call.result) - 1
+    return row.family is Family.CONVOLUTION or CHANNEL_AXIS_OF_RANK[len(call.result)] == len(call.result) - 1
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------------------------------
 
 
-def band_rows(schedule: Schedule, slices: Slices) -> dict[str, list[Span]]:
+def band_rows(schedule: GroupSteps, slices: Slices) -> dict[str, list[Span]]:
     """Rows that every operator makes in every band. Sums go on where they were; rows of slices are made again as far as the band needs them."""
     net, bands, ahead = schedule.net, range(slices.bands), _prologues(schedule, slices)
     rows: dict[str, list[Span]] = {}
     lows: dict[str, list[int]] = {}  # the lowest row that a band, or one after it, makes
     for op in reversed(schedule.members):
         (name,) = net.makes[op]
-        high = _turns(schedule, op)
+        high = _row_count(schedule, op)
         readers = [(read, other) for other in schedule.members if other in rows for read in net.reads[other] if read.map == name]
         leaves = net.needed_outside(name, schedule.members)
         stops = [
@@ -170,39 +170,39 @@ def band_rows(schedule: Schedule, slices: Slices) -> dict[str, list[Span]]:
     return rows
 
 
-def _passing(readers: Sequence[tuple[Read, Sequence[Span]]], height: int) -> list[Span]:
+def _passing(readers: Sequence[tuple[MapOperand, Sequence[Span]]], height: int) -> list[Span]:
     """Rows of a map that pass in every band; no row is left out."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for band in range(len(readers[0][1])):
-        before = found[-1][1] if found else 0
+        before = spans[-1][1] if spans else 0
         stop = max([0, *(max(read.last[: rows[band][1]], default=-1) + 1 for read, rows in readers)])
         low = [min(read.first[rows[band][0] :], default=height) for read, rows in readers if rows[band][0] < rows[band][1]]
         stop = height if band == len(readers[0][1]) - 1 else stop
-        found.append((min([before, stop, *low]) if low else min(before, stop), stop))
-    return found
+        spans.append((min([before, stop, *low]) if low else min(before, stop), stop))
+    return spans
 
 
-def _needed(schedule: Schedule, op: str, read: Read, stop: int) -> int:
+def _needed(schedule: GroupSteps, op: str, read: MapOperand, stop: int) -> int:
     """Rows of a map that so many rows of its reader need."""
     if runs(schedule.net, op):
         return stop
     return [0, *accumulate((row + 1 for row in read.last), max)][stop]
 
 
-def _lowest(schedule: Schedule, op: str, read: Read, low: int) -> int:
+def _lowest(schedule: GroupSteps, op: str, read: MapOperand, low: int) -> int:
     """The lowest row of a map that this row of its reader, or a later one, needs."""
     if runs(schedule.net, op):
         return low
     return min(read.first[low:], default=schedule.net.tensor(read.map).rows)
 
 
-def repeated_macs(schedule: Schedule) -> Fraction:
+def repeated_macs(schedule: GroupSteps) -> Fraction:
     """Multiply-accumulates of the steps, beyond those of the group's operators."""
-    raw, found = schedule.raw, Fraction(0)
+    raw, macs = schedule.raw, Fraction(0)
     for computation in schedule.computations:
         step, piece = computation.step, computation.pieces[0]
-        made = piece.leaf.runs * prod(piece.extents)
+        elements = piece.leaf.runs * prod(piece.extents)
         share = Fraction(step.inputs[1] - step.inputs[0], computation.depth) if step.inputs is not None else 1
         for op, part in ((step.operator, share), *((op, 1) for op in step.then if step.last)):
-            found += Fraction(raw.specs[op].macs(raw.calls[op]) * made, prod(raw.calls[op].results[0])) * part
-    return found - sum(raw.specs[op].macs(raw.calls[op]) for op in schedule.operators)
+            macs += Fraction(raw.specs[op].macs(raw.calls[op]) * elements, prod(raw.calls[op].results[0])) * part
+    return macs - sum(raw.specs[op].macs(raw.calls[op]) for op in schedule.operators)

@@ -13,9 +13,9 @@ import numpy as np
 
 from lfopt.ir import Box, DramBytes, Span, cut, round_up, row_axis, whole
 from simulator.recount.groups import LineBuffered, moved_once, run_line_buffered
-from simulator.recount.network import Network, Read
+from simulator.recount.network import MapOperand, RecountNetwork
 from simulator.recount.progressions import Boxes, times_covered
-from simulator.recount.schedule import Piece, Schedule, describe
+from simulator.recount.schedule import GroupSteps, StepBox, describe
 from simulator.recount.traffic import covered, parameter_problems, rows_of_steps
 
 WITH_COLUMNS = (4, 5)  # ranks of the maps that strips cut, along their last axis
@@ -34,17 +34,17 @@ class Strips(NamedTuple):
         return max(stop - start for start, stop in self.has[name])
 
 
-def columns(net: Network, name: str) -> int:
+def columns(net: RecountNetwork, name: str) -> int:
     """Columns into which a map may be cut; 1 where it is not."""
     shape = net.graph.shape(name)
     return shape[-1] if len(shape) in WITH_COLUMNS else 1
 
 
-def strips_of(schedule: Schedule) -> Strips | str:
+def strips_of(schedule: GroupSteps) -> Strips | str:
     """The strips of a group, going by its stores; or why they are none."""
     net, members = schedule.net, schedule.members
     stores: dict[str, list[Span]] = {}
-    for name in sorted(name for name in schedule.made if net.needed_outside(name, members)):
+    for name in sorted(name for name in schedule.produced if net.needed_outside(name, members)):
         spans = sorted({span for piece in schedule.stores.get(name, ()) for span in _spans(piece)})
         ends = [0, *(stop for _, stop in spans)]
         if [start for start, _ in spans] != ends[:-1] or ends[-1] != columns(net, name) or len(spans) < 2:
@@ -58,16 +58,16 @@ def strips_of(schedule: Schedule) -> Strips | str:
     for name, spans in stores.items():
         needed[name].append(spans)
     for op in reversed(members):
-        made = net.makes[op]
-        asked = [spans for name in made for spans in needed[name]]
+        results = net.makes[op]
+        asked = [spans for name in results for spans in needed[name]]
         if not asked:
             continue
-        together = _without_gaps([_hull(of) for of in zip(*asked, strict=True)], columns(net, made[0]))
-        has.update(dict.fromkeys(made, together))
+        together = _without_gaps([_hull(of) for of in zip(*asked, strict=True)], columns(net, results[0]))
+        has.update(dict.fromkeys(results, together))
         for read in net.reads[op]:
             needed[read.map].append([_needed(net, read, span) for span in together])
     for name, asked in needed.items():
-        if name not in schedule.made:
+        if name not in schedule.produced:
             has[name] = _without_gaps([_hull(of) for of in zip(*asked, strict=True)], columns(net, name))
     for name, spans in has.items():
         if any(start >= stop for start, stop in spans):
@@ -76,7 +76,7 @@ def strips_of(schedule: Schedule) -> Strips | str:
     return Strips(has, stores, ran, frozenset(_once(net, members, ran.rings)))
 
 
-def _once(net: Network, members: Sequence[str], rings: Mapping[str, int]) -> Iterator[str]:
+def _once(net: RecountNetwork, members: Sequence[str], rings: Mapping[str, int]) -> Iterator[str]:
     """A map of one column of which all rows are held is there until the end; what is read for such maps alone is needed for the first strip alone."""
     stay = {name for name, rows in rings.items() if columns(net, name) == 1 and rows >= net.tensor(name).rows}
     needed = {name for op in members for name in net.makes[op] if net.needed_outside(name, members)}
@@ -89,19 +89,19 @@ def _once(net: Network, members: Sequence[str], rings: Mapping[str, int]) -> Ite
     yield from inputs - (needed - stay)
 
 
-def _spans(piece: Piece) -> set[Span]:
+def _spans(piece: StepBox) -> set[Span]:
     """Columns of a piece in its runs."""
     start, stop = piece.part(len(piece.extents) - 1)
     return {*zip(np.asarray(start).tolist(), np.asarray(stop).tolist(), strict=True)}
 
 
-def _needed(net: Network, read: Read, span: Span) -> Span:
+def _needed(net: RecountNetwork, read: MapOperand, span: Span) -> Span:
     """Columns of a map that an operator reads for a span of columns of its results, by the box rules of the operator table."""
     call, every = net.calls[read.by], columns(net, read.map)
     if every == 1 or net.graph.shape(read.seen) != net.graph.shape(read.map):
         return 0, every
-    asked = [k for k, name in enumerate(call.operator.outputs) if name]
-    boxes = ((k, cut(whole(shape), -1, span)) for k, shape in zip(asked, call.results, strict=True))
+    numbers = [k for k, name in enumerate(call.operator.outputs) if name]
+    boxes = ((k, cut(whole(shape), -1, span)) for k, shape in zip(numbers, call.results, strict=True))
     return _hull([net.specs[read.by].box(call, read.index, box, k, None)[-1] for k, box in boxes])
 
 
@@ -112,27 +112,27 @@ def _hull(spans: Sequence[Span]) -> Span:
 
 def _without_gaps(spans: Sequence[Span], every: int) -> list[Span]:
     """What lies between two strips belongs to the later one; the first begins at 0, the last ends with the map."""
-    found: list[Span] = []
+    extended: list[Span] = []
     for k, (start, stop) in enumerate(spans):
         before = 0 if k == 0 else spans[k - 1][1]
-        found.append((0 if k == 0 else min(start, before), every if k == len(spans) - 1 else stop))
-    return found
+        extended.append((0 if k == 0 else min(start, before), every if k == len(spans) - 1 else stop))
+    return extended
 
 
 # -- what they take and move -----------------------------------------------------------------------------------------------------------------
 
 
-def strip_places(schedule: Schedule, strips: Strips) -> set[tuple[str, int, int]]:
+def strip_places(schedule: GroupSteps, strips: Strips) -> set[tuple[str, int, int]]:
     """(name, slots, bytes of a slot) of rings as wide as the widest strip, and of weights."""
     net, hardware = schedule.net, schedule.hardware
     rings = {name: rows for name, rows in strips.ran.rings.items() if rows}
-    found = {(name, rows, hardware.row_bytes(net.tensor(name)) // columns(net, name) * strips.widest(name)) for name, rows in rings.items()}
+    places = {(name, rows, hardware.row_bytes(net.tensor(name)) // columns(net, name) * strips.widest(name)) for name, rows in rings.items()}
     for constant in (c for op in schedule.members for c in net.constants[op] if not c.gathered):
-        found.add((constant.name, 1, hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)))
-    return found
+        places.add((constant.name, 1, hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)))
+    return places
 
 
-def strip_bytes(schedule: Schedule, strips: Strips) -> DramBytes:
+def strip_bytes(schedule: GroupSteps, strips: Strips) -> DramBytes:
     """DRAM bytes by class: the columns of inputs that every strip has, those of results that it stores, and everything else once."""
     net, hardware = schedule.net, schedule.hardware
 
@@ -151,21 +151,21 @@ def _taken(strips: Strips, name: str) -> Sequence[Span]:
     return strips.has[name][:1] if name in strips.once else strips.has[name]
 
 
-def recomputed_macs(schedule: Schedule, strips: Strips) -> Fraction:
+def recomputed_macs(schedule: GroupSteps, strips: Strips) -> Fraction:
     """Multiply-accumulates beyond those of the group's operators."""
-    net, found = schedule.net, Fraction(0)
+    net, macs = schedule.net, Fraction(0)
     for op in schedule.members:
         name = net.makes[op][0]
-        if strips.ran.made[op]:
-            made = sum(stop - start for start, stop in _taken(strips, name))
-            found += Fraction(net.specs[op].macs(net.calls[op]) * (made - columns(net, name)), columns(net, name))
-    return found
+        if strips.ran.spans[op]:
+            columns_made = sum(stop - start for start, stop in _taken(strips, name))
+            macs += Fraction(net.specs[op].macs(net.calls[op]) * (columns_made - columns(net, name)), columns(net, name))
+    return macs
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def strip_problems(schedule: Schedule, strips: Strips) -> Iterator[str]:
+def strip_problems(schedule: GroupSteps, strips: Strips) -> Iterator[str]:
     """What is wrong with what the steps load, store and compute: of every map just what the strips have, and rows one by one."""
     net = schedule.net
     yield from parameter_problems(schedule)
@@ -178,21 +178,21 @@ def strip_problems(schedule: Schedule, strips: Strips) -> Iterator[str]:
         yield from _as_wanted(net, name, schedule.loads.get(name, ()), _taken(strips, name), "loaded")
     for name, spans in strips.stores.items():
         yield from _as_wanted(net, name, schedule.stores.get(name, ()), spans, "stored")
-    computed: dict[str, list[Piece]] = defaultdict(list)
-    for found in schedule.computations:
-        if found.step.inputs is not None or not found.whole_sum:
-            yield f"{describe(found.leaf)}: strips have no partial results"
-        if any(place < 0 and all(piece.extents) for place, piece in zip(found.step.places, found.pieces, strict=True)):
-            yield f"{describe(found.leaf)}: what it makes has no place"
-        for piece in found.pieces:
+    computed: dict[str, list[StepBox]] = defaultdict(list)
+    for computation in schedule.computations:
+        if computation.step.inputs is not None or not computation.whole_sum:
+            yield f"{describe(computation.leaf)}: strips have no partial results"
+        if any(place < 0 and all(piece.extents) for place, piece in zip(computation.step.places, computation.pieces, strict=True)):
+            yield f"{describe(computation.leaf)}: what it makes has no place"
+        for piece in computation.pieces:
             computed[piece.tensor].append(piece)
-    for op, rows in strips.ran.made.items():
+    for op, rows in strips.ran.spans.items():
         for name in net.makes[op] if rows else ():
             yield from _as_wanted(net, name, computed[name], _taken(strips, name), "computed", rows=min(rows[-1][1], net.tensor(name).rows))
-    yield from rows_of_steps(schedule, strips.ran.made)
+    yield from rows_of_steps(schedule, strips.ran.spans)
 
 
-def _as_wanted(net: Network, name: str, pieces: Sequence[Piece], spans: Sequence[Span], what: str, rows: int | None = None) -> Iterator[str]:
+def _as_wanted(net: RecountNetwork, name: str, pieces: Sequence[StepBox], spans: Sequence[Span], what: str, rows: int | None = None) -> Iterator[str]:
     """Whether pieces of a map cover just its rows (the first few; None: all) on these columns, one strip after the other."""
     shape = net.graph.shape(name)
     wanted = [_on_columns(shape, span) for span in spans]

@@ -24,7 +24,7 @@ import numpy as np
 from lfopt.ir import Graph, Plan, Span
 from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuMap, CpuSchedule, cpu_calls, share
 from lfopt.ir.names import one_line
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 
 WITHIN = frozenset(("Concat", "Gather", "Slice", "Split", "Transpose"))  # operators whose results may lie within other maps
 MANY = 8  # rows that are looked at one by one whenever they are read
@@ -39,13 +39,13 @@ class _Wrong(Exception):
 def recount_threads(schedule: CpuSchedule, plan: Plan, graph: Graph) -> str:
     """Why a schedule does not make the results of the network, or "" if it does."""
     try:
-        _Walk(schedule, plan, Network(graph)).run()
+        _ThreadWalk(schedule, plan, RecountNetwork(graph)).run()
     except _Wrong as error:
         return one_line(str(error))
     return ""
 
 
-Place = tuple[str, str, int]  # holder, the map in it, whose ring it is or ALL
+HeldPlace = tuple[str, str, int]  # holder, the map in it, whose ring it is or ALL
 Touch = dict[int, int]  # call -> threads, as bits
 
 
@@ -53,24 +53,24 @@ Touch = dict[int, int]  # call -> threads, as bits
 class _Epoch:
     """What happened since the last barrier."""
 
-    writes: dict[Place, dict[int, Touch]] = field(default_factory=dict)  # by row, or slot of a ring
-    reads: dict[Place, dict[int, Touch]] = field(default_factory=dict)
-    ranges: dict[Place, dict[tuple[int, int], Touch]] = field(default_factory=dict)  # reads of many rows at once
+    writes: dict[HeldPlace, dict[int, Touch]] = field(default_factory=dict)  # by row, or slot of a ring
+    reads: dict[HeldPlace, dict[int, Touch]] = field(default_factory=dict)
+    ranges: dict[HeldPlace, dict[tuple[int, int], Touch]] = field(default_factory=dict)  # reads of many rows at once
     written: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # holders in memory -> threads
     touched: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
-class _Walk:
+class _ThreadWalk:
     """All threads, group by group."""
 
-    def __init__(self, schedule: CpuSchedule, plan: Plan, net: Network) -> None:
+    def __init__(self, schedule: CpuSchedule, plan: Plan, net: RecountNetwork) -> None:
         self.schedule, self.plan, self.net, self.threads = schedule, plan, net, schedule.threads
-        self.maps = {found.name: found for found in schedule.maps}
-        self.there: dict[str, set[int]] = {}  # map in memory -> rows that have been written
+        self.maps = {map_.name: map_ for map_ in schedule.maps}
+        self.in_memory: dict[str, set[int]] = {}  # map in memory -> rows that have been written
         self.held: dict[str, set[str]] = defaultdict(set)  # the same maps by holder
-        self.rings: dict[Place, dict[int, int]] = {}  # slot -> row
-        self.found: dict[tuple[Place, int, int], int] = {}  # rows that were all there -> version of the place then
-        self.versions: dict[Place, int] = defaultdict(int)  # how often something was written there, or lost
+        self.rings: dict[HeldPlace, dict[int, int]] = {}  # slot -> row
+        self.complete: dict[tuple[HeldPlace, int, int], int] = {}  # rows that were all there -> version of the place then
+        self.versions: dict[HeldPlace, int] = defaultdict(int)  # how often something was written there, or lost
         self.slots: dict[str, int] = {}  # of the group
         self.group = CpuGroup(0, rings=False, why="", functions=(), sections=())
         self.idle: set[str] = set()  # operators, of all groups so far
@@ -112,7 +112,7 @@ class _Walk:
 
     def _overlaps(self) -> dict[str, list[str]]:
         """Maps that lie in the same memory as another, by that. Raises _Wrong for holders that are not there, or too small."""
-        found: dict[str, list[str]] = defaultdict(list)
+        overlapping: dict[str, list[str]] = defaultdict(list)
         for entry in self.maps.values():
             holder = self.maps.get(entry.holder)
             if holder is None or holder.holder != holder.name or (holder.address, holder.bytes) != (entry.address, entry.bytes):
@@ -128,15 +128,17 @@ class _Walk:
                 raise _Wrong(f"map {entry.name!r}: has {entry.bytes} bytes")
             active = [other for other in active if other.address + other.bytes > entry.address]
             for other in active:
-                found[other.name].append(entry.name)
-                found[entry.name].append(other.name)
+                overlapping[other.name].append(entry.name)
+                overlapping[entry.name].append(other.name)
             active.append(entry)
-        return found
+        return overlapping
 
     def _check_operators(self, nodes: Iterable[str]) -> None:
-        made = [name for function in self.group.functions for name in function.operators]
+        computed = [name for function in self.group.functions for name in function.operators]
         unread = {name for name in nodes if not any(self._is_read(result) for result in self.net.makes[name])}  # windows that hold only padding
-        if sorted([*made, *self.group.idle]) != sorted(name for name in nodes if name not in unread or name in made or name in self.group.idle):
+        if sorted([*computed, *self.group.idle]) != sorted(
+            name for name in nodes if name not in unread or name in computed or name in self.group.idle
+        ):
             raise self._wrong("its functions and idle operators are not its operators, each once")
         for function in self.group.functions:
             for name in function.operators[:-1]:
@@ -198,15 +200,17 @@ class _Walk:
         inside = {m for name in function.operators[:-1] for m in net.makes[name]}
         reads = [read for name in function.operators for read in net.reads[name] if read.map not in inside]
         results = net.makes[function.operators[-1]]
-        apart = any(self._in_ring(m) for m in (*(read.map for read in reads), *results))
-        for first, stop in [span] if function.makes == "map" or not apart else [(r, r + 1) for r in range(*span)]:  # rows of rings come one by one
+        row_by_row = any(self._in_ring(m) for m in (*(read.map for read in reads), *results))
+        for first, stop in (
+            [span] if function.makes == "map" or not row_by_row else [(r, r + 1) for r in range(*span)]
+        ):  # rows of rings come one by one
             for read in reads:
                 part = slice(None) if function.makes == "map" else slice(first, stop)
                 self._read(read.map, _needed(read.first[part], read.last[part]), own, threads)
             for result in results:
                 self._write(result, range(first, min(stop, net.tensor(result).rows)), own, threads)
 
-    def _place(self, name: str, own: int) -> Place:
+    def _place(self, name: str, own: int) -> HeldPlace:
         """Where a map lies, and whose ring it is."""
         entry = self.maps.get(name)
         if entry is None:
@@ -229,7 +233,7 @@ class _Walk:
             if slots:
                 self.rings.setdefault(place, {})[row % slots] = row
             else:
-                self.there.setdefault(name, set()).add(row)
+                self.in_memory.setdefault(name, set()).add(row)
                 self.held[place[0]].add(name)
             self._note_write(place, row % slots if slots else row, threads)
         self.versions[place] += 1
@@ -249,31 +253,31 @@ class _Walk:
         slots = self.slots[place[0]] if self._in_ring(name) else 0
         if not slots:
             self._touch(place, threads, write=False)
-        asked = (place, rows.start, rows.stop)
-        if len(rows) <= MANY or self.found.get(asked) != self.versions[place]:
+        key = (place, rows.start, rows.stop)
+        if len(rows) <= MANY or self.complete.get(key) != self.versions[place]:
             self._count(len(rows))
             self._check(place, rows, slots)
-            self.found[asked] = self.versions[place]
+            self.complete[key] = self.versions[place]
         if self.threads > 1:
             self._note_read(place, [row % slots for row in rows] if slots else rows, threads)
 
-    def _check(self, place: Place, rows: range, slots: int) -> None:
+    def _check(self, place: HeldPlace, rows: range, slots: int) -> None:
         """Raise _Wrong unless these rows of a map are there."""
-        name, held, there = place[1], self.rings.get(place, {}), self.there.get(place[1], set[int]())
+        name, held, written = place[1], self.rings.get(place, {}), self.in_memory.get(place[1], set[int]())
         for row in rows:
             if slots and held.get(row % slots) != row:
                 raise self._wrong(f"map {name!r}, row {row}: read from its ring, which holds row {held.get(row % slots, 'none')} there")
-            if not slots and row not in there:
+            if not slots and row not in written:
                 raise self._wrong(f"map {name!r}, row {row}: read, but it is not there")
 
     # -- threads -----------------------------------------------------------------------------------------------------------------------------
 
-    def _touch(self, place: Place, threads: int, *, write: bool) -> None:
+    def _touch(self, place: HeldPlace, threads: int, *, write: bool) -> None:
         """Of a map in memory. What lies over one that is written is lost."""
         holder, name, _ = place
         for other in self.over.get(holder, ()):
             for lost in self.held.pop(other, ()) if write else ():
-                del self.there[lost]
+                del self.in_memory[lost]
                 self.versions[other, lost, ALL] += 1
             if (self.epoch.touched if write else self.epoch.written)[other] & ~threads:
                 raise self._wrong(f"map {name!r}: a thread meets another one in map {other!r}, which lies in the same memory")
@@ -281,13 +285,13 @@ class _Walk:
         if write:
             self.epoch.written[holder] |= threads
 
-    def _meet(self, place: Place, row: int, before: Touch | None, threads: int) -> None:
+    def _meet(self, place: HeldPlace, row: int, before: Touch | None, threads: int) -> None:
         """Raise _Wrong where another thread, in another call, has touched a row since the last barrier."""
         for call, others in before.items() if before else ():
             if call != self.call and (others | threads) & (others | threads) - 1:
                 raise self._wrong(f"map {place[1]!r}, row or slot {row}: two threads reach it without a barrier between")
 
-    def _note_write(self, place: Place, row: int, threads: int) -> None:
+    def _note_write(self, place: HeldPlace, row: int, threads: int) -> None:
         if self.threads == 1:
             return
         writes = self.epoch.writes.setdefault(place, {}).setdefault(row, {})
@@ -298,7 +302,7 @@ class _Walk:
                 self._meet(place, row, before, threads)
         writes[self.call] = writes.get(self.call, 0) | threads
 
-    def _note_read(self, place: Place, rows: Sequence[int], threads: int) -> None:
+    def _note_read(self, place: HeldPlace, rows: Sequence[int], threads: int) -> None:
         if writes := self.epoch.writes.get(place):
             for row in rows:
                 self._meet(place, row, writes.get(row), threads)
@@ -311,7 +315,7 @@ class _Walk:
             note[self.call] = note.get(self.call, 0) | threads
 
     def _fill(self, name: str) -> None:
-        self.there[name] = {*range(self.net.tensor(name).rows)}
+        self.in_memory[name] = {*range(self.net.tensor(name).rows)}
         self.held[self.maps[name].holder].add(name)
 
     def _count(self, rows: int) -> None:

@@ -16,23 +16,23 @@ from simulator.recount.groups import parameter_bytes, table_count
 from simulator.recount.modes import MODES
 from simulator.recount.network import gathered_runs
 from simulator.recount.progressions import Boxes, times_covered
-from simulator.recount.schedule import Computation, Piece, Schedule, describe
+from simulator.recount.schedule import Computation, GroupSteps, StepBox, describe
 
 
-def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute, and how often. `made`: of line buffers, rows of every step of every operator."""
+def traffic_problems(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterator[str]:
+    """What is wrong with what the steps load, store and compute, and how often. `spans`: of line buffers, rows of every step of every operator."""
     yield from parameter_problems(schedule)
     yield from gated.passed(schedule) if MODES[schedule.group.mode].spills else _loaded(schedule)
-    for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
+    for name in sorted(name for name in schedule.produced if schedule.net.needed_outside(name, schedule.members)):
         yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from computed_problems(schedule)
-    yield from rows_of_steps(schedule, made) if MODES[schedule.group.mode].rings else _band_rows(schedule)
+    yield from rows_of_steps(schedule, spans) if MODES[schedule.group.mode].rings else _band_rows(schedule)
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def byte_problems(schedule: Schedule) -> Iterator[str]:
+def byte_problems(schedule: GroupSteps) -> Iterator[str]:
     """Bytes of the boxes, against those that the steps and the group claim."""
     total: Counter[str] = Counter()
     for step, piece in schedule.transfers:
@@ -45,7 +45,7 @@ def byte_problems(schedule: Schedule) -> Iterator[str]:
             yield f"{entry.name} bytes: the plan says {claimed}, its steps move {total[entry.name]}"
 
 
-def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, str]:
+def moved(schedule: GroupSteps, step: Transfer, piece: StepBox) -> tuple[int, int, str]:
     """(pieces in DRAM, bytes of each, class) of a transfer, from its box alone."""
     hardware, elements = schedule.hardware, prod(piece.extents)
     if step.kind == "parameter":
@@ -58,7 +58,7 @@ def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, s
     return piece.height, row_bytes, "spill" if step.tensor in schedule.spilled else "output" if step.store else "input"
 
 
-def parameter_problems(schedule: Schedule) -> Iterator[str]:
+def parameter_problems(schedule: GroupSteps) -> Iterator[str]:
     """Every operator that has parameters loads them, whole and once, before anything is computed; in a chain, before it is."""
     loads: Counter[str] = Counter()
     others = (leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter"))
@@ -80,7 +80,7 @@ def parameter_problems(schedule: Schedule) -> Iterator[str]:
         yield from _stored_parameters(schedule)
 
 
-def _stored_parameters(schedule: Schedule) -> Iterator[str]:
+def _stored_parameters(schedule: GroupSteps) -> Iterator[str]:
     """Loads of parameters that come one after the other fit their store, and take the place of those before; every operator finds its own."""
     first = {id(leaf.step): leaf.first for leaf in schedule.leaves}
     runs = [*parameter_runs(schedule.group.steps)]
@@ -96,15 +96,15 @@ def _stored_parameters(schedule: Schedule) -> Iterator[str]:
     for computation in schedule.computations:
         for op in (computation.step.operator, *computation.step.then):
             if parameter_bytes(schedule.raw, op, schedule.hardware):
-                found = np.unique(np.searchsorted(starts, computation.leaf.times) - 1).tolist()
-                if any(k < 0 or op not in names[k] for k in found):
+                intervals = np.unique(np.searchsorted(starts, computation.leaf.times) - 1).tolist()
+                if any(k < 0 or op not in names[k] for k in intervals):
                     yield f"{describe(computation.leaf)}: the parameters of {op!r} are not in their store"
 
 
 # -- how often -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _loaded(schedule: Schedule) -> Iterator[str]:
+def _loaded(schedule: GroupSteps) -> Iterator[str]:
     """Everything that the group reads is loaded whole: in most modes just once, weights as often as claimed."""
     net, loads, passes = schedule.net, schedule.loads, schedule.group.weight_passes
     wanted = dict.fromkeys(read.seen if read.seen in loads else read.map for _, read in schedule.external)
@@ -123,7 +123,7 @@ def _loaded(schedule: Schedule) -> Iterator[str]:
         yield from covered(schedule, name, loads.get(name, ()), "loaded", exact.get(name))
 
 
-def _second_operand(schedule: Schedule) -> set[str]:
+def _second_operand(schedule: GroupSteps) -> set[str]:
     """Under what names operand 1 of the head of a tiled group is loaded; none if it is loaded for other readers too."""
     net, head = schedule.net, schedule.members[0]
     others = {name for _, read in schedule.external if (read.by, read.index) != (head, 1) for name in (read.seen, read.map)}
@@ -132,7 +132,7 @@ def _second_operand(schedule: Schedule) -> set[str]:
     return ({second, net.behind.get(second, second)} & schedule.loads.keys()) - others
 
 
-def covered(schedule: Schedule, name: str, pieces: Sequence[Piece], what: str, times: int | None) -> Iterator[str]:
+def covered(schedule: GroupSteps, name: str, pieces: Sequence[StepBox], what: str, times: int | None) -> Iterator[str]:
     """Whether pieces cover all of a tensor so many times; None: at least once."""
     grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (times or 1, times or 1)
@@ -145,19 +145,19 @@ def covered(schedule: Schedule, name: str, pieces: Sequence[Piece], what: str, t
 # -- computation -----------------------------------------------------------------------------------------------------------------------------
 
 
-def computed_problems(schedule: Schedule) -> Iterator[str]:
+def computed_problems(schedule: GroupSteps) -> Iterator[str]:
     """Rows that are made are made whole, and once unless in bands; every part of a sum is added as often as the sum is finished."""
     finished: dict[str, list[Boxes]] = defaultdict(list)
     by_operator: dict[str, list[Computation]] = defaultdict(list)
     for _, piece in schedule.gathers:
         finished[piece.tensor].append(piece.boxes)
-    for found in schedule.computations:
-        by_operator[found.step.operator].append(found)
-        for piece in found.pieces if found.step.last else ():
+    for computation in schedule.computations:
+        by_operator[computation.step.operator].append(computation)
+        for piece in computation.pieces if computation.step.last else ():
             finished[piece.tensor].append(piece.boxes)
     mode = MODES[schedule.group.mode]
     repeats = gated.repeats(schedule) if mode.spills and not mode.chains else {}
-    for name in sorted(schedule.made):
+    for name in sorted(schedule.produced):
         grid = times_covered(schedule.net.graph.shape(name), finished[name])
         others = tuple(k for k in range(grid.ndim) if k != row_axis(schedule.net.graph.shape(name)))
         rows = np.atleast_1d((grid > 0).any(axis=others))
@@ -169,20 +169,20 @@ def computed_problems(schedule: Schedule) -> Iterator[str]:
             yield f"{name!r}: rows are left out"
         if grid.size and grid.max() > 1 and set(np.unique(grid)) - {0, *repeats.get(name, {1})}:
             yield f"{name!r}: some of it is computed {grid.max()} times"
-    for op, found in by_operator.items():
+    for op, computation in by_operator.items():
         call = schedule.net.calls[op]
         if call.attention is not None:
-            yield from key_problems(op, found, call)
-        elif not all(one.whole_sum and one.step.inputs is None for one in found):
-            yield from _sums(schedule, op, found)
+            yield from key_problems(op, computation, call)
+        elif not all(one.whole_sum and one.step.inputs is None for one in computation):
+            yield from _sums(schedule, op, computation)
 
 
-def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator[str]:
+def _sums(schedule: GroupSteps, op: str, computations: Sequence[Computation]) -> Iterator[str]:
     """Of every finished sum, each input channel or row was added once; and sums are begun as often as they are finished."""
-    shape, depth = schedule.net.graph.shape(schedule.net.makes[op][0]), found[0].depth
+    shape, depth = schedule.net.graph.shape(schedule.net.makes[op][0]), computations[0].depth
     added: list[Boxes] = []
     begun: list[Boxes] = []
-    for one in found:
+    for one in computations:
         boxes, inputs = one.pieces[0].boxes, one.step.inputs or (0, depth)
         starts, repeats = one.input_boxes
         added.append(Boxes(starts, (*boxes.extents, inputs[1] - inputs[0]), repeats))
@@ -196,12 +196,12 @@ def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator
         yield f"{op!r}: sums are not begun as often as they are finished"
 
 
-def _band_rows(schedule: Schedule) -> Iterator[str]:
+def _band_rows(schedule: GroupSteps) -> Iterator[str]:
     """Rows made at a time: of the head of a tiled group; of the tallest map that leaves a group that runs in bands."""
     net, mode, claimed = schedule.net, MODES[schedule.group.mode], schedule.group.band_rows
     least = most = max(net.height(op) for op in schedule.members)
     if mode.tiles:
-        pieces = [piece for _, piece in schedule.gathers] + [piece for found in schedule.computations for piece in found.pieces]
+        pieces = [piece for _, piece in schedule.gathers] + [piece for computation in schedule.computations for piece in computation.pieces]
         least = most = max((piece.height for piece in pieces if net.maker[piece.tensor] == schedule.members[0]), default=1)
     elif mode.bands:
         tallest = max((net.tensor(name).rows for name in schedule.stores), default=1)
@@ -213,25 +213,25 @@ def _band_rows(schedule: Schedule) -> Iterator[str]:
         yield f"band rows: the plan says {claimed}, counted {most}" + (f" or fewer, down to {least}" if least < most else "")
 
 
-def rows_of_steps(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
+def rows_of_steps(schedule: GroupSteps, spans: dict[str, list[Span]]) -> Iterator[str]:
     """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high as claimed."""
-    found: dict[str, list[Span]] = defaultdict(list)
+    counted: dict[str, list[Span]] = defaultdict(list)
     for computation in schedule.computations:  # of a reduction that runs: rows of its operand
         if computation.step.inputs is not None:
-            found[computation.step.operator] += zip(*(of.tolist() for of in computation.inputs), strict=True)
+            counted[computation.step.operator] += zip(*(of.tolist() for of in computation.inputs), strict=True)
     steps = [(computation.step.operator, computation.pieces) for computation in schedule.computations if computation.step.inputs is None]
     for op, pieces in (*steps, *((op, (piece,)) for op, piece in schedule.gathers)):
-        told = [piece for piece in pieces if all(piece.extents) and (piece.row_axis is not None or schedule.net.height(op) == 1)]
-        if told:
-            found[op] += zip(*(of.tolist() for of in schedule.result(op, told).rows), strict=True)
-    for op, wanted in made.items():
-        if op in found and (others := sorted(set(found[op]) ^ set(wanted))):
+        nonempty = [piece for piece in pieces if all(piece.extents) and (piece.row_axis is not None or schedule.net.height(op) == 1)]
+        if nonempty:
+            counted[op] += zip(*(of.tolist() for of in schedule.result(op, nonempty).rows), strict=True)
+    for op, wanted in spans.items():
+        if op in counted and (others := sorted(set(counted[op]) ^ set(wanted))):
             first, stop = others[0]
             by = "are" if others[0] in wanted else "are not"
             yield f"band rows: in bands of {schedule.group.band_rows}, rows {first} to {stop - 1} of {op!r} {by} made in one step"
 
 
-def _bands(schedule: Schedule) -> tuple[int, int]:
+def _bands(schedule: GroupSteps) -> tuple[int, int]:
     """The fewest and the most bands that the group can have been run in."""
     if schedule.group.weight_passes > 1:
         return schedule.group.weight_passes, schedule.group.weight_passes

@@ -10,10 +10,10 @@ from lfopt.ir import Hardware
 from lfopt.ops.phases import Use, beyond_compulsory, keeps_elements, products_of
 from lfopt.ops.table import Tiling
 from simulator.recount.needs import folded, folded_rows
-from simulator.recount.network import Network
+from simulator.recount.network import RecountNetwork
 
 
-def gated_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> int:
+def gated_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
     """Bytes beyond the compulsory ones.
 
     When such a mean has been mixed over all channels, every element of the map existed, and every one will be read: what the buffer (and the
@@ -28,12 +28,12 @@ def gated_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> i
     return total
 
 
-def phased_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> int:
+def phased_bytes(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> int:
     """Bytes beyond the compulsory ones of contractions whose weights do not fit: by the formula of `lfopt.ops.phases`, from what is found here."""
     return beyond_compulsory(_uses(net, hardware, left_out), hardware, hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes)
 
 
-def _uses(net: Network, hardware: Hardware, left_out: Container[str]) -> Iterator[Use]:
+def _uses(net: RecountNetwork, hardware: Hardware, left_out: Container[str]) -> Iterator[Use]:
     """Contractions by weights that nothing else reads, of an operand that has every element of a map once."""
     readers = Counter(name for constants in net.constants.values() for name in {constant.name for constant in constants})
     for name, call in net.calls.items():
@@ -41,12 +41,12 @@ def _uses(net: Network, hardware: Hardware, left_out: Container[str]) -> Iterato
         if name in left_out or len(roots) != 1 or (root := roots[0]) is None or any(readers[c.name] > 1 for c in net.constants[name]):
             continue
         own = sum(hardware.constant_bytes(c.elements, bias=c.bias, pieces=c.runs) for c in net.constants[name])
-        own += sum(hardware.dram_bytes(net.tensor(made)) for made in net.makes[name] if made in net.stored)
+        own += sum(hardware.dram_bytes(net.tensor(result)) for result in net.makes[name] if result in net.stored)
         if (products := products_of(call, net.tensor(root).elements, own)) is not None:
             yield Use(root, 0 if root in net.maker else hardware.dram_bytes(net.tensor(root)), products)
 
 
-def _laid_out(net: Network, name: str) -> str | None:
+def _laid_out(net: RecountNetwork, name: str) -> str | None:
     """The map whose elements, each once, a map has; None where that is not known."""
     while name in net.maker and (kept := keeps_elements(net.specs[net.maker[name]])) is not False:
         if kept is None:
@@ -55,7 +55,7 @@ def _laid_out(net: Network, name: str) -> str | None:
     return name
 
 
-def _gates(net: Network, name: str) -> Iterator[str]:
+def _gates(net: RecountNetwork, name: str) -> Iterator[str]:
     """Elementwise operators that read the whole map, of whose results every element waits for all of it."""
     elements = net.tensor(name).elements
     whole = [op for op in net.readers[name] if net.specs[op].elementwise and net.tensor(net.makes[op][0]).elements == elements]
@@ -65,13 +65,13 @@ def _gates(net: Network, name: str) -> Iterator[str]:
             yield from (op for op in whole if waiting.issuperset(net.makes[op]))
 
 
-def _is_mean(net: Network, op: str) -> bool:
+def _is_mean(net: RecountNetwork, op: str) -> bool:
     """Whether it folds the rows of its one operand, and leaves one element of each channel."""
     reads = net.reads[op]
     return folded_rows(net.calls[op]) > 0 and len(reads) == 1 and net.tensor(net.makes[op][0]).elements == net.tensor(reads[0].map).shape[1]
 
 
-def _waiting(net: Network, mean: str) -> set[str]:
+def _waiting(net: RecountNetwork, mean: str) -> set[str]:
     """Maps of which every element depends on all channels of the mean, through elementwise operators and contractions."""
     carrying, waiting = set(net.makes[mean]), set[str]()  # the former: maps of which every element depends on one channel
     channels = net.tensor(net.makes[mean][0]).elements

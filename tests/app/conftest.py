@@ -54,9 +54,9 @@ def unchecked(monkeypatch: pytest.MonkeyPatch):
 
 def one_shape(*network: Any, **options: Any) -> Compiled:
     """`lfopt.compile` of a network all of whose shapes are known, or of what no type checker would let through."""
-    found = lfopt.compile(*network, **options)
-    assert isinstance(found, Compiled)
-    return found
+    compiled = lfopt.compile(*network, **options)
+    assert isinstance(compiled, Compiled)
+    return compiled
 
 
 def refused(done: Done) -> str:

@@ -19,8 +19,8 @@ from lfopt.planning import GroupCosts, Traffic
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \'&\\u003c{{ 7*7 }}'
 
 
-def made(model: str, buffer_bytes: int, folder: Path) -> SimpleNamespace:
-    """A plan on disk with everything that a page is made of."""
+def page_inputs(model: str, buffer_bytes: int, folder: Path) -> SimpleNamespace:
+    """A plan on disk with everything that a page is page_inputs of."""
     run(Config(model=model, hardware=Hardware(buffer_bytes=buffer_bytes)), folder)
     plan, graph = read_plan(folder), load(folder / "simplified.onnx")
     costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
@@ -44,15 +44,15 @@ class Tags(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
         if tag == "script":
             self.scripts.append("")
 
     def handle_data(self, data):
-        if self.found and self.found[-1][0] == "script":
+        if self.elements and self.elements[-1][0] == "script":
             self.scripts[-1] += data

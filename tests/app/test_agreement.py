@@ -147,15 +147,15 @@ def agreement(name: str) -> tuple[Callable[[np.ndarray], Agreement], np.ndarray]
     """What compares an output of a network, and that output."""
     graph, inputs = filled(name)
     wanted, (output,) = expected(graph, inputs), graph.outputs
-    return lambda found: wanted.compared({output: found})[0], reference(graph, inputs)[output]
+    return lambda output_values: wanted.compared({output: output_values})[0], reference(graph, inputs)[output]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_another_implementation_agrees(name: str) -> None:
     graph, inputs = filled(name)
-    (found,) = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
+    (output,) = ort.InferenceSession(to_model(graph).SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
     compared, _ = agreement(name)
-    one = compared(np.asarray(found))
+    one = compared(np.asarray(output))
     assert one.wrong == 0
     assert one.largest_error is not None
     assert one.accepted_error is not None
@@ -225,8 +225,8 @@ def test_a_changed_weight_anywhere_is_found(name: str) -> None:
             continue
         spoilt = value.copy()
         spoilt.reshape(-1)[: max(value.size // 8, 1)] = 0  # some terms of a bias, rows of a matrix, filters
-        (found,) = reference(replace(graph, constants={**graph.constants, weight: spoilt}), inputs).values()
-        assert compared(found).wrong, weight
+        (output,) = reference(replace(graph, constants={**graph.constants, weight: spoilt}), inputs).values()
+        assert compared(output).wrong, weight
 
 
 def test_what_is_accepted_grows_with_what_rounding_does() -> None:

@@ -42,7 +42,7 @@ def model() -> onnx.ModelProto:
 
 
 @pytest.fixture(scope="module")
-def found(model: onnx.ModelProto) -> lfopt.Planned:
+def planned_block(model: onnx.ModelProto) -> lfopt.Planned:
     return lfopt.search(model, buffer="2KiB")
 
 
@@ -106,13 +106,13 @@ def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:
 # -- models and sizes ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_a_file_a_message_a_name_or_a_graph(model: onnx.ModelProto, tmp_path: Path, found: lfopt.Planned) -> None:
+def test_a_model_is_a_file_a_message_a_name_or_a_graph(model: onnx.ModelProto, tmp_path: Path, planned_block: lfopt.Planned) -> None:
     file = tmp_path / "block.onnx"
     onnx.save(model, file)
     for given in (file, str(file), model, lfopt.load(model)):
         again = lfopt.search(given, "2KiB")
-        assert (again.plan.groups, again.scheme) == (found.plan.groups, found.scheme)
-        assert lfopt.legal(given, found.scheme).legal
+        assert (again.plan.groups, again.scheme) == (planned_block.plan.groups, planned_block.scheme)
+        assert lfopt.legal(given, planned_block.scheme).legal
     assert lfopt.search("zoo:squeezenet1_1", "64KiB", input_shapes=SMALL, weights=False).plan.totals.proof == "optimal"
 
 
@@ -163,11 +163,16 @@ def test_a_size_is_a_number_or_a_text(model: onnx.ModelProto) -> None:
     ],
 )
 def test_wrong_input_is_one_line_that_names_it(
-    call: Callable[[Any, Any], object], said: str, model: onnx.ModelProto, found: lfopt.Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Callable[[Any, Any], object],
+    said: str,
+    model: onnx.ModelProto,
+    planned_block: lfopt.Planned,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(lfopt.LfoptError) as error:
-        call(model, found)
+        call(model, planned_block)
     assert str(error.value).startswith(said)
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
@@ -184,29 +189,29 @@ def test_a_network_is_loaded_simplified_and_judged(model: onnx.ModelProto) -> No
     assert "not convex" in lfopt.legal(graph, (("conv1", "add"), ("relu",), ("conv2",))).reasons[0]
 
 
-def test_a_search_gives_a_proven_plan_with_its_steps(found: lfopt.Planned) -> None:
-    assert (found.plan.totals.proof, len(found.plan.groups)) == ("optimal", 1)
-    assert found.plan.groups[0].steps
-    assert isinstance(found.result, lfopt.Result)
-    assert lfopt.search(found.graph, "2KiB", method="random", budget=5, seed=1).plan.search.seed == 1
+def test_a_search_gives_a_proven_plan_with_its_steps(planned_block: lfopt.Planned) -> None:
+    assert (planned_block.plan.totals.proof, len(planned_block.plan.groups)) == ("optimal", 1)
+    assert planned_block.plan.groups[0].steps
+    assert isinstance(planned_block.result, lfopt.Result)
+    assert lfopt.search(planned_block.graph, "2KiB", method="random", budget=5, seed=1).plan.search.seed == 1
 
 
-def test_a_scheme_is_planned_or_does_not_fit(found: lfopt.Planned) -> None:
-    planned = lfopt.plan(found.graph, found.scheme, "2KiB")
+def test_a_scheme_is_planned_or_does_not_fit(planned_block: lfopt.Planned) -> None:
+    planned = lfopt.plan(planned_block.graph, planned_block.scheme, "2KiB")
     assert isinstance(planned, lfopt.Plan)
-    assert planned.groups == found.plan.groups
-    assert lfopt.check(planned, model=found.graph).holds
-    assert isinstance(lfopt.plan(found.graph, found.scheme, "300B"), lfopt.DoesNotFit)
+    assert planned.groups == planned_block.plan.groups
+    assert lfopt.check(planned, model=planned_block.graph).holds
+    assert isinstance(lfopt.plan(planned_block.graph, planned_block.scheme, "300B"), lfopt.DoesNotFit)
 
 
-def test_a_plan_is_executed_and_gives_what_the_reference_gives(model: onnx.ModelProto, found: lfopt.Planned) -> None:
+def test_a_plan_is_executed_and_gives_what_the_reference_gives(model: onnx.ModelProto, planned_block: lfopt.Planned) -> None:
     x = np.random.default_rng(0).standard_normal((1, 4, 8, 8)).astype(np.float32)
-    wanted = reference(found.graph, {"x": x})["y"]
+    wanted = reference(planned_block.graph, {"x": x})["y"]
     for inputs in ({"x": x}, [x], x):
-        done = lfopt.execute(found, inputs)
+        done = lfopt.execute(planned_block, inputs)
         np.testing.assert_allclose(done.outputs["y"], wanted, rtol=1e-5, atol=1e-5)
-        assert done.dram == lfopt.simulate(found).dram
-    assert lfopt.execute(found.plan, model=model).outputs["y"].shape == (1, 4, 8, 8)
+        assert done.dram == lfopt.simulate(planned_block).dram
+    assert lfopt.execute(planned_block.plan, model=model).outputs["y"].shape == (1, 4, 8, 8)
 
 
 def test_weights_that_are_absent_are_drawn_where_that_is_asked_for() -> None:
@@ -216,11 +221,11 @@ def test_weights_that_are_absent_are_drawn_where_that_is_asked_for() -> None:
     assert lfopt.execute(bare, fill=True).dram.total == bare.plan.totals.dram_bytes
 
 
-def test_a_plan_is_checked_and_its_bound_proven(found: lfopt.Planned, tmp_path: Path) -> None:
-    assert lfopt.check(found).bound == "not verified"
-    proven = lfopt.check(found, prove=True)
+def test_a_plan_is_checked_and_its_bound_proven(planned_block: lfopt.Planned, tmp_path: Path) -> None:
+    assert lfopt.check(planned_block).bound == "not verified"
+    proven = lfopt.check(planned_block, prove=True)
     assert (proven.holds, proven.bound) == (True, "verified: 1,600")
-    saved = found.save(tmp_path / "plan")
+    saved = planned_block.save(tmp_path / "plan")
     assert saved.plan.model.written
     assert lfopt.load_plan(tmp_path / "plan").plan == saved.plan
     assert lfopt.check(tmp_path / "plan" / "plan.json").holds
@@ -231,31 +236,31 @@ def test_a_plan_is_checked_and_its_bound_proven(found: lfopt.Planned, tmp_path: 
         lfopt.simulate(tmp_path / "plan")
 
 
-def test_what_does_not_fit_is_explained(model: onnx.ModelProto, found: lfopt.Planned) -> None:
+def test_what_does_not_fit_is_explained(model: onnx.ModelProto, planned_block: lfopt.Planned) -> None:
     whole = lfopt.explain(model, "conv1..add", buffer="700B")
     assert not whole.fits
     assert sorted(name for group in whole.groups for name in group) == sorted(whole.operators)
     assert whole.data["cut"]["proof"] == "optimal"
-    assert lfopt.explain(found, group=0).fits
-    assert lfopt.explain(found, ["conv1", "relu"], buffer="300B").operators == ("conv1", "relu")
+    assert lfopt.explain(planned_block, group=0).fits
+    assert lfopt.explain(planned_block, ["conv1", "relu"], buffer="300B").operators == ("conv1", "relu")
 
 
-def test_a_plan_is_reported_printed_and_encoded(found: lfopt.Planned, tmp_path: Path) -> None:
-    page = lfopt.report(found, tmp_path / "page.html", sweep_seconds=0, explain_seconds=0)
+def test_a_plan_is_reported_printed_and_encoded(planned_block: lfopt.Planned, tmp_path: Path) -> None:
+    page = lfopt.report(planned_block, tmp_path / "page.html", sweep_seconds=0, explain_seconds=0)
     assert (tmp_path / "page.html").read_text() == page
-    assert "model.c" in lfopt.emit_c(lfopt.search(found.graph, "4KiB", element_bytes=4), "c99").files
+    assert "model.c" in lfopt.emit_c(lfopt.search(planned_block.graph, "4KiB", element_bytes=4), "c99").files
     with pytest.raises(lfopt.Unsupported, match="the accelerator has 1"):
-        lfopt.encode(found)
+        lfopt.encode(planned_block)
 
 
-def test_a_graph_is_compiled_for_a_buffer_given_as_a_size(found: lfopt.Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_compiled_for_a_buffer_given_as_a_size(planned_block: lfopt.Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     x = np.ones((1, 4, 8, 8), np.float32)
-    made = lfopt.compile(found.graph, hardware="64KiB", target="c99")
-    np.testing.assert_allclose(made.run({"x": x})["y"], reference(found.graph, {"x": x})["y"], rtol=1e-5)
+    compiled = lfopt.compile(planned_block.graph, hardware="64KiB", target="c99")
+    np.testing.assert_allclose(compiled.run({"x": x})["y"], reference(planned_block.graph, {"x": x})["y"], rtol=1e-5)
     sizes = r"1 group, [\d,]+ B of DRAM, [\d,]+ B of weights, [\d,]+ B for each caller"
-    assert re.fullmatch(r"Compiled\(block: x float32 \[1, 4, 8, 8\] -> y float32 \[1, 4, 8, 8\]; " + sizes + r"\)", repr(made))
-    assert np.array_equal(made(x), made(x=x))
+    assert re.fullmatch(r"Compiled\(block: x float32 \[1, 4, 8, 8\] -> y float32 \[1, 4, 8, 8\]; " + sizes + r"\)", repr(compiled))
+    assert np.array_equal(compiled(x), compiled(x=x))
 
 
 class Shared:
@@ -275,19 +280,19 @@ class Shared:
 
 def test_a_compiled_model_is_called_as_a_function_and_as_a_session(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    made, x = lfopt.compile(model, target="c99"), np.ones((1, 4, 8, 8), np.float32)
-    y = made.run([x])["y"]
-    for found in (made(x), made(x=x), made(Shared(x)), lfopt.InferenceSession(model, target="c99").run(["y"], {"x": x})[0]):
-        assert np.array_equal(found, y)
+    compiled, x = lfopt.compile(model, target="c99"), np.ones((1, 4, 8, 8), np.float32)
+    y = compiled.run([x])["y"]
+    for output in (compiled(x), compiled(x=x), compiled(Shared(x)), lfopt.InferenceSession(model, target="c99").run(["y"], {"x": x})[0]):
+        assert np.array_equal(output, y)
     for call, said in (
-        (lambda: made(x, x=x), "block: found input 'x' twice; accepted: each of 'x' once"),
-        (lambda: made(x, x, x=x), "block: found 2 inputs without a name; accepted: each of 'x' once"),
-        (lambda: made(z=x), "block: found input 'z'; accepted: 'x' (float32 [1, 4, 8, 8])"),
+        (lambda: compiled(x, x=x), "block: found input 'x' twice; accepted: each of 'x' once"),
+        (lambda: compiled(x, x, x=x), "block: found 2 inputs without a name; accepted: each of 'x' once"),
+        (lambda: compiled(z=x), "block: found input 'z'; accepted: 'x' (float32 [1, 4, 8, 8])"),
         (
-            lambda: made(Shared(x, near=False)),
+            lambda: compiled(Shared(x, near=False)),
             "input 'x': found Shared, not shared: it is far away; accepted: a NumPy array, or one with __dlpack__",
         ),
-        (lambda: made(x[:, :3]), "input 'x': found float32 [1, 3, 8, 8]; accepted: float32 [1, 4, 8, 8]"),
+        (lambda: compiled(x[:, :3]), "input 'x': found float32 [1, 3, 8, 8]; accepted: float32 [1, 4, 8, 8]"),
         (
             lambda: lfopt.InferenceSession(model, target="c99").run(["z"], {"x": x}),
             "output_names: found 'z'; accepted: None, or a list of 'y'",
@@ -312,30 +317,35 @@ def test_the_examples_of_the_documentation_run(model: onnx.ModelProto, tmp_path:
 # -- what one sees ---------------------------------------------------------------------------------------------------------------------------
 
 
-def test_whatever_a_user_holds_says_what_it_is_in_a_line(found: lfopt.Planned, model: onnx.ModelProto) -> None:
+def test_whatever_a_user_holds_says_what_it_is_in_a_line(planned_block: lfopt.Planned, model: onnx.ModelProto) -> None:
     plan = "Plan(block: 2,048 B of buffer, lbdf, 1 group, 1,600 B of DRAM, optimal)"
-    assert repr(found) == f"Planned({plan})"
-    assert repr(found.plan) == plan
-    assert repr(found.graph) == "Graph(block: 4 operators, 288 weights; x [1, 4, 8, 8] -> y [1, 4, 8, 8])"
-    assert repr(found.result) == "Result(exact: 1 group, 1,600 B of DRAM, optimal)"
-    assert repr(found.scheme) == "FusionScheme(1 group of 4 operators)"
-    assert repr(found.plan.hardware) == "Hardware(buffer_bytes=2048)"
-    assert repr(lfopt.check(found)) == "Verified(block: every claim holds; lower bound not verified)"
-    others = [found.plan.groups[0], lfopt.simulate(found), lfopt.execute(found), lfopt.explain(model, "conv1..add", buffer="700B")]
+    assert repr(planned_block) == f"Planned({plan})"
+    assert repr(planned_block.plan) == plan
+    assert repr(planned_block.graph) == "Graph(block: 4 operators, 288 weights; x [1, 4, 8, 8] -> y [1, 4, 8, 8])"
+    assert repr(planned_block.result) == "Result(exact: 1 group, 1,600 B of DRAM, optimal)"
+    assert repr(planned_block.scheme) == "FusionScheme(1 group of 4 operators)"
+    assert repr(planned_block.plan.hardware) == "Hardware(buffer_bytes=2048)"
+    assert repr(lfopt.check(planned_block)) == "Verified(block: every claim holds; lower bound not verified)"
+    others = [
+        planned_block.plan.groups[0],
+        lfopt.simulate(planned_block),
+        lfopt.execute(planned_block),
+        lfopt.explain(model, "conv1..add", buffer="700B"),
+    ]
     others.append(lfopt.emit_c(lfopt.search(model, "4KiB", element_bytes=4), "c99"))
     for value in others:
         assert len(repr(value)) < 160
         assert repr(value).startswith(f"{type(value).__name__}(")
 
 
-def test_a_notebook_shows_the_network_in_the_colours_of_its_groups(found: lfopt.Planned) -> None:
-    html = found._repr_html_()
+def test_a_notebook_shows_the_network_in_the_colours_of_its_groups(planned_block: lfopt.Planned) -> None:
+    html = planned_block._repr_html_()
     assert html.count("<rect") == 6  # x, four operators, y
     assert "<script" not in html
     assert "conv1 (Conv); group 0, lbdf, moves 1,600 B" in html
-    alone = lfopt.plan(found.graph, [["conv1"], ["relu"], ["conv2"], ["add"]], "2KiB")
+    alone = lfopt.plan(planned_block.graph, [["conv1"], ["relu"], ["conv2"], ["add"]], "2KiB")
     assert isinstance(alone, lfopt.Plan)
-    assert len(set(re.findall(r'rx="2.5" fill="(#\w+)"', picture(alone, Dataflow.of(found.graph))))) == 4
+    assert len(set(re.findall(r'rx="2.5" fill="(#\w+)"', picture(alone, Dataflow.of(planned_block.graph))))) == 4
 
 
 def test_names_in_a_picture_are_text(model: onnx.ModelProto) -> None:

@@ -53,24 +53,24 @@ def one_node(kind: str, shape: Sequence[int | str] = X.shape, inputs: str = "x",
 
 
 def test_a_prepared_model_takes_inputs_by_position_by_name_or_alone() -> None:
-    made = Backend.prepare(one_node("Sub", inputs="ab"), "CPU")
+    prepared = Backend.prepare(one_node("Sub", inputs="ab"), "CPU")
     for given in ([X, 2 * X], (X, 2 * X), {"b": 2 * X, "a": X}):
-        (y,) = made.run(given)
+        (y,) = prepared.run(given)
         assert np.array_equal(y, -X)
-    found = Backend.run_model(one_node("Relu"), X)
-    assert np.array_equal(found[0], np.maximum(X, 0))
-    assert cast("Any", found)["y"] is found[0]
+    outputs = Backend.run_model(one_node("Relu"), X)
+    assert np.array_equal(outputs[0], np.maximum(X, 0))
+    assert cast("Any", outputs)["y"] is outputs[0]
 
 
 def test_inputs_that_do_not_fit_are_refused() -> None:
-    made = Backend.prepare(one_node("Sub", inputs="ab"))
+    prepared = Backend.prepare(one_node("Sub", inputs="ab"))
     with pytest.raises(InvalidConfig, match=r"found 1 inputs; accepted: 'a' \(float32"):
-        made.run([X])
+        prepared.run([X])
     with pytest.raises(InvalidConfig, match="input 'b': found float64"):
-        made.run([X, X.astype(np.float64)])
+        prepared.run([X, X.astype(np.float64)])
     for given in (None, "x", [[1, 2], [3]], (x for x in (X, X)), X, {"a": X}):
         with pytest.raises(InvalidConfig, match="accepted"):
-            made.run(given)
+            prepared.run(given)
     for given in ("m.onnx", None, one_node("Relu").graph):
         with pytest.raises(InvalidConfig, match=f"model: found {type(given).__name__}; accepted: an onnx.ModelProto"):
             Backend.prepare(cast("Any", given))

@@ -58,10 +58,10 @@ def test_a_job_that_raises_is_a_failure_in_one_line_and_the_others_go_on() -> No
             raise InvalidConfig("two\nlines")
         return 10 // (k - 2)
 
-    found = dict(run(job, range(4), HERE))
-    assert found[0] == -5 and found[3] == 10
-    assert found[1] == JobFailure("two lines")
-    assert isinstance(found[2], JobFailure) and found[2].message.startswith("ZeroDivisionError: ") and "Traceback" in found[2].trace
+    outcomes = dict(run(job, range(4), HERE))
+    assert outcomes[0] == -5 and outcomes[3] == 10
+    assert outcomes[1] == JobFailure("two lines")
+    assert isinstance(outcomes[2], JobFailure) and outcomes[2].message.startswith("ZeroDivisionError: ") and "Traceback" in outcomes[2].trace
     with pytest.raises(InvalidConfig, match="two lines"):
         list(values(job, range(2), HERE))
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
@@ -72,15 +72,15 @@ def test_a_job_that_kills_its_process_is_a_failure_and_no_other_job_is_lost(tmp_
     log = tmp_path / "log"
     jobs = [Noted(log, f"job{k}", deadly=k == 3) for k in range(12)]
     before: Counter[str] = Counter()
-    found: dict[int, Any] = {}
+    outcomes: dict[int, Any] = {}
     for k, outcome in run(computed, jobs, processes(2, "test", "batch")):
-        assert k not in found
-        found[k] = outcome
+        assert k not in outcomes
+        outcomes[k] = outcome
         before[jobs[k].name] = Counter(names(log))[jobs[k].name]
-    assert isinstance(found.pop(3), JobFailure)
-    assert found == {k: f"JOB{k}" for k in range(12) if k != 3}
+    assert isinstance(outcomes.pop(3), JobFailure)
+    assert outcomes == {k: f"JOB{k}" for k in range(12) if k != 3}
     after = Counter(names(log))
-    assert all(after[jobs[k].name] == before[jobs[k].name] for k in found), "computed again after it came back"
+    assert all(after[jobs[k].name] == before[jobs[k].name] for k in outcomes), "computed again after it came back"
 
 
 def test_no_row_is_lost_with_a_worker_or_with_the_whole_cluster(here: Any, folder: Path) -> None:

@@ -56,7 +56,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def made(library: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def compiled_folders(library: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Folders in which `lfopt.compile` has compiled y = 2 * x. Here that is to copy the library."""
     folders: list[Path] = []
 
@@ -135,7 +135,7 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_whatever_happens_to_a_file_of_a_compiled_model_it_runs_and_is_whole_again(
-    kind: str, made: list, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, compiled_folders: list, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The models that were opened before stay alive: a process may hold what was damaged."""
     model = doubling(tmp_path / "m.onnx")
@@ -157,9 +157,9 @@ def test_whatever_happens_to_a_file_of_a_compiled_model_it_runs_and_is_whole_aga
         assert np.array_equal(alive[-1].run({"x": X})["y"], 2 * X)
         whole(alive[-1].folder, verify=True)
         assert not [name for name in names(root) if name not in (alive[0].folder.name, "elsewhere")]
-    assert len(made) == len(alive)
+    assert len(compiled_folders) == len(alive)
     lfopt.compile(model)
-    assert len(made) == len(alive)
+    assert len(compiled_folders) == len(alive)
 
 
 def rewritten(change: Callable[[dict], object]) -> Damage:
@@ -249,7 +249,7 @@ def test_of_large_weights_samples_are_read_and_with_verify_everything(root: Path
 
 
 def test_weights_that_the_code_itself_refuses_are_made_again_once(
-    made: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    compiled_folders: list, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cache, "BLOCK", 0)  # samples that see nothing
     model = doubling(tmp_path / "m.onnx")
@@ -259,7 +259,7 @@ def test_weights_that_the_code_itself_refuses_are_made_again_once(
     flip(one_shape(model).folder / "weights.bin")
     assert np.array_equal(lfopt.compile(model, verify=True).run([X])["y"], 2 * X)
     assert "weights.bin: found other bytes than were written; it is made again" in capsys.readouterr().err
-    assert len(made) == 3
+    assert len(compiled_folders) == 3
 
 
 def test_what_cannot_be_opened_when_it_is_new_is_an_error_and_no_loop(root: Path) -> None:
@@ -331,11 +331,11 @@ def test_processes_that_want_the_same_at_once_all_use_what_one_of_them_makes(dam
     processes = [FORK.Process(target=_slow, args=(root, start, number, results)) for number in range(4)]
     for process in processes:
         process.start()
-    found = [results.get(timeout=30) for _ in processes]
+    entries = [results.get(timeout=30) for _ in processes]
     for process in processes:
         process.join()
-    assert len({pair for pair, _ in found}) == 1
-    assert sorted(there for _, there in found) == [False, True, True, True]
+    assert len({pair for pair, _ in entries}) == 1
+    assert sorted(there for _, there in entries) == [False, True, True, True]
     assert names(root) == [KEYS[0]]
 
 
@@ -400,7 +400,7 @@ def test_whatever_stops_a_run_nothing_is_left(root: Path) -> None:
 
 
 def test_a_disk_that_is_full_at_any_moment_is_one_line_that_names_a_file(
-    made: list, here, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiled_folders: list, here, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "x.npy", X)
     arguments = ("run", doubling(tmp_path / "m.onnx"), "--input", tmp_path / "x.npy")
@@ -446,7 +446,7 @@ def test_files_that_may_not_grow_are_named_and_what_was_there_stays(root: Path, 
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_place_that_cannot_be_a_cache_is_named(root: Path, here, made: list, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_a_cache_is_named(root: Path, here, compiled_folders: list, tmp_path: Path) -> None:
     root.parent.write_text("a file")
     with pytest.raises(CannotWrite, match="cache: cannot be written: File exists"):
         lfopt.compile(doubling(tmp_path / "m.onnx"))
@@ -525,7 +525,9 @@ def test_what_was_not_used_for_longest_goes_where_models_are_too_large(filled: P
     assert {*MINE} <= {*names(filled)}
 
 
-def test_a_model_that_is_compiled_puts_out_others_and_stays(made: list[Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_compiled_puts_out_others_and_stays(
+    compiled_folders: list[Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LFOPT_CACHE_SIZE", "1B")
     first, second = (one_shape(doubling(tmp_path / f"{k}.onnx", k)) for k in (2.0, 3.0))
     assert [item.path.name for item in contents()] == [second.folder.name]

@@ -21,7 +21,7 @@ from tests.conftest import ROOT, run_lfopt
 
 def figures(text: str) -> set[int]:
     """Numbers with thousands separators in a text."""
-    return {int(found.replace(",", "")) for found in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
+    return {int(number.replace(",", "")) for number in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
 
 
 @pytest.fixture(scope="module")
@@ -100,18 +100,18 @@ def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
 def test_groups_run_in_bands_as_high_as_asked_and_as_fit(here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ("zoo:mobilenet_v3_small", "--input-shape", "image=1,3,96,96")
-    found: dict[str, list[int]] = {}
+    band_rows: dict[str, list[int]] = {}
     moved: set[int] = set()
     for rows in ("1", "3", "max"):
         assert here("search", *small, "--band-rows", rows, "--out", rows).returncode == 0
         assert "every figure holds" in here("check", rows).stdout
         plan = json.loads((tmp_path / rows / "plan.json").read_text())
-        found[rows] = [group["band_rows"] for group in plan["groups"] if group["mode"] == "lbdf"]
+        band_rows[rows] = [group["band_rows"] for group in plan["groups"] if group["mode"] == "lbdf"]
         moved.add(plan["totals"]["dram_bytes"])
     assert len(moved) == 1
-    assert {*found["1"]} == {1}
-    assert max(found["3"]) == 3 < max(found["max"])
-    assert all(low <= high for low, high in zip(found["3"], found["max"], strict=True))
+    assert {*band_rows["1"]} == {1}
+    assert max(band_rows["3"]) == 3 < max(band_rows["max"])
+    assert all(low <= high for low, high in zip(band_rows["3"], band_rows["max"], strict=True))
     assert here("simulate", "max").returncode == 0
     assert here("report", "max").returncode == 0
 

@@ -208,9 +208,9 @@ def test_run_gives_outputs_by_name_and_compares_them(here, printed: list, model:
     assert "compiled in" in done.stdout
     assert "outputs equal the reference" in done.stdout
     assert re.search(r"y +float32 +1x3x4x4 +0 +47 +94", done.stdout)
-    with np.load(tmp_path / "y.npz") as found:
-        assert found.files == ["y"]
-        assert np.array_equal(found["y"], 2 * X)
+    with np.load(tmp_path / "y.npz") as archive:
+        assert archive.files == ["y"]
+        assert np.array_equal(archive["y"], 2 * X)
     np.save(tmp_path / "x.npy", X)
     assert "found compiled" in here("run", model, "--input", tmp_path / "x.npy").stdout
 
@@ -356,7 +356,7 @@ def test_a_small_network_goes_all_the_way(here, tmp_path: Path, monkeypatch: pyt
     done = here("run", model, "--input", tmp_path / "x.npz", *options)
     assert done.returncode == 0, done.stderr
     assert "outputs equal the reference" in done.stdout
-    found, flow = json.loads((tmp_path / "run.json").read_text())["roofline"], Dataflow.of(load_network(model, {}, "default"))
-    assert sum(kernel["flops"] for kernel in found["kernels"]) == 2 * sum(flow.macs) > 0
-    assert sorted(name for kernel in found["kernels"] for name in kernel["operators"]) == sorted(operator.name for operator in flow.operators)
-    assert min(found["peak_flops"], *(kernel["seconds"] for kernel in found["kernels"])) > 0
+    data, flow = json.loads((tmp_path / "run.json").read_text())["roofline"], Dataflow.of(load_network(model, {}, "default"))
+    assert sum(kernel["flops"] for kernel in data["kernels"]) == 2 * sum(flow.macs) > 0
+    assert sorted(name for kernel in data["kernels"] for name in kernel["operators"]) == sorted(operator.name for operator in flow.operators)
+    assert min(data["peak_flops"], *(kernel["seconds"] for kernel in data["kernels"])) > 0

@@ -47,24 +47,24 @@ def test_every_field_is_checked(document: dict[str, Any], kind: type[Config] | t
     refusals = 0
     for path, what, spoilt in mutations(document):
         try:
-            found = validate(kind, spoilt, "c.yaml")
+            read_back = validate(kind, spoilt, "c.yaml")
         except InvalidConfig as error:
             line, refusals = str(error), refusals + 1
             assert line.isprintable(), (path, what)
             assert len(line) < 700, (path, what)
             assert path.split(".")[0] in line, (path, what, line)
         else:
-            assert _holds(json.loads(json.dumps(asdict(found))), spoilt), (path, what, found)
+            assert _holds(json.loads(json.dumps(asdict(read_back))), spoilt), (path, what, read_back)
     assert refusals > len(document) * len(VALUES) // 2
 
 
-def _holds(found: Any, written: Any, name: str = "") -> bool:
+def _holds(read_back: Any, written: Any, name: str = "") -> bool:
     """Whether what was read has every value that was written, as it was written: not one is turned into another."""
     if isinstance(written, dict):
-        return all(key in found and _holds(found[key], value, key) for key, value in written.items())
+        return all(key in read_back and _holds(read_back[key], value, key) for key, value in written.items())
     if isinstance(written, str):
-        return found == read_number(name, written, name)
-    return found == written and isinstance(found, bool) == isinstance(written, bool)
+        return read_back == read_number(name, written, name)
+    return read_back == written and isinstance(read_back, bool) == isinstance(written, bool)
 
 
 GOOD = b"model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\n"

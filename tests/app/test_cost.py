@@ -19,12 +19,12 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_plan_of_lfopt_costs_what_it_says_and_its_plan_holds(here, tmp_path: Path) -> None:
-    made = lfopt.search(MODEL, buffer="64KiB", scheme="auto", input_shapes={"image": (1, 3, 64, 64)}, weights=False)
-    made.save(tmp_path / "made")
-    plan = made.plan
-    found = here("cost", MODEL, *SMALL, "--groups", tmp_path / "made" / "plan.json", "--out", tmp_path / "again", "--json")
-    assert found.returncode == 0, found.stderr
-    data = json.loads(found.stdout)
+    searched = lfopt.search(MODEL, buffer="64KiB", scheme="auto", input_shapes={"image": (1, 3, 64, 64)}, weights=False)
+    searched.save(tmp_path / "made")
+    plan = searched.plan
+    done = here("cost", MODEL, *SMALL, "--groups", tmp_path / "made" / "plan.json", "--out", tmp_path / "again", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
     assert data["legal"] and data["dram_bytes"] == plan.totals.dram_bytes
     assert [(*g["nodes"],) for g in data["groups"]] == [group.nodes for group in plan.groups]
     assert here("check", tmp_path / "again").returncode == 0
@@ -54,16 +54,16 @@ def test_csv_in_both_shapes_and_json_say_the_same_and_what_is_left_out_runs_alon
     ],
 )
 def test_what_is_illegal_is_said_and_no_plan_is_made(groups: str, said: str, here, tmp_path: Path) -> None:
-    found = here("cost", MODEL, *SMALL, "--groups", write(tmp_path / "g.json", groups), "--out", tmp_path / "plan")
-    assert (found.returncode, said in found.stdout) == (1, True), found.stdout
+    done = here("cost", MODEL, *SMALL, "--groups", write(tmp_path / "g.json", groups), "--out", tmp_path / "plan")
+    assert (done.returncode, said in done.stdout) == (1, True), done.stdout
     assert not (tmp_path / "plan").exists()
 
 
 def test_what_does_not_fit_says_how_much_it_needs(here, tmp_path: Path) -> None:
     path = write(tmp_path / "g.json", json.dumps([["fire11.concat", "classifier"]]))
-    found = here("cost", MODEL, *SMALL, "--groups", path, "--scheme", "lbdf")
-    assert found.returncode == 1
-    assert "does not fit" in found.stdout and "there are 65,536" in found.stdout
+    done = here("cost", MODEL, *SMALL, "--groups", path, "--scheme", "lbdf")
+    assert done.returncode == 1
+    assert "does not fit" in done.stdout and "there are 65,536" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,6 @@ def test_what_does_not_fit_says_how_much_it_needs(here, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_of_groups_is_one_line(name: str, text: str, said: str, here, tmp_path: Path) -> None:
-    found = here("cost", MODEL, *SMALL, "--groups", write(tmp_path / name, text))
-    assert (found.returncode, found.stderr.count("\n")) == (2, 1), found.stderr
-    assert said in found.stderr
+    done = here("cost", MODEL, *SMALL, "--groups", write(tmp_path / name, text))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr

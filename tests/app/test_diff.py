@@ -23,24 +23,24 @@ def planned(kib: int, **options: object) -> Planned:
 
 def test_what_changes_adds_up_to_what_the_totals_differ_by() -> None:
     one, other = planned(32), planned(64, scheme="auto")
-    found = compare((one.plan, one.graph), (other.plan, other.graph))
-    assert found.changed and found.same + sum(len(changed.before) for changed in found.changed) == len(one.plan.groups)
-    assert found.same + sum(len(changed.after) for changed in found.changed) == len(other.plan.groups)
-    assert sum(changed.more_bytes for changed in found.changed) == other.plan.totals.dram_bytes - one.plan.totals.dram_bytes
-    assert sum(changed.more_cycles for changed in found.changed) == sum(
-        sign * (report.cycles.total + report.overlapped_cycles) for sign, report in ((1, found.after), (-1, found.before))
+    comparison = compare((one.plan, one.graph), (other.plan, other.graph))
+    assert comparison.changed and comparison.same + sum(len(changed.before) for changed in comparison.changed) == len(one.plan.groups)
+    assert comparison.same + sum(len(changed.after) for changed in comparison.changed) == len(other.plan.groups)
+    assert sum(changed.more_bytes for changed in comparison.changed) == other.plan.totals.dram_bytes - one.plan.totals.dram_bytes
+    assert sum(changed.more_cycles for changed in comparison.changed) == sum(
+        sign * (report.cycles.total + report.overlapped_cycles) for sign, report in ((1, comparison.after), (-1, comparison.before))
     )
-    for changed in found.changed:
+    for changed in comparison.changed:
         assert {n for g in changed.before for n in g.nodes} == {n for g in changed.after for n in g.nodes} == {*changed.nodes}
         assert sum(moved.more for moved in changed.tensors) == changed.more_bytes
-    assert [name for name, _, _ in found.settings] == ["scheme", "hardware.buffer_bytes"]
-    assert any(unfit.available == 32 * KIB <= unfit.needed for changed in found.changed for unfit in changed.unfit)
+    assert [name for name, _, _ in comparison.settings] == ["scheme", "hardware.buffer_bytes"]
+    assert any(unfit.available == 32 * KIB <= unfit.needed for changed in comparison.changed for unfit in changed.unfit)
 
 
 def test_a_plan_differs_in_nothing_from_itself() -> None:
     one = planned(64)
-    found = compare((one.plan, one.graph), (one.plan, one.graph))
-    assert (found.changed, found.settings, found.same) == ((), (), len(one.plan.groups))
+    comparison = compare((one.plan, one.graph), (one.plan, one.graph))
+    assert (comparison.changed, comparison.settings, comparison.same) == ((), (), len(one.plan.groups))
 
 
 def test_the_command_says_what_changed_and_why(here, lfopt, tmp_path: Path) -> None:
@@ -48,10 +48,10 @@ def test_the_command_says_what_changed_and_why(here, lfopt, tmp_path: Path) -> N
         planned(kib).save(tmp_path / str(kib))
     same = here("diff", tmp_path / "32", tmp_path / "32")
     assert same.returncode == 0 and " alike, 0 changes" in same.stdout
-    found = lfopt("diff", tmp_path / "32", tmp_path / "64", "--top", 2, columns=80, check=False)
-    assert found.returncode == 1
-    assert max(map(len, found.stdout.splitlines()[:25])) <= 80
-    assert "hardware.buffer_bytes" in found.stdout and "no longer moves" in found.stdout and "the other plan's chip has 32,768" in found.stdout
+    done = lfopt("diff", tmp_path / "32", tmp_path / "64", "--top", 2, columns=80, check=False)
+    assert done.returncode == 1
+    assert max(map(len, done.stdout.splitlines()[:25])) <= 80
+    assert "hardware.buffer_bytes" in done.stdout and "no longer moves" in done.stdout and "the other plan's chip has 32,768" in done.stdout
     data = json.loads(here("diff", tmp_path / "32", tmp_path / "64", "--json").stdout)
     assert sum(c["dram_bytes"] for changed in data["changed"] for c in changed["after"]) <= data["after"]["dram_bytes"]
     refused = here("diff", tmp_path / "32", tmp_path / "nothing")
@@ -67,19 +67,19 @@ def test_the_page_of_two_plans_stands_alone_and_says_what_the_terminal_says(here
     assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", text)
     assert not any(
         name.startswith("on") or (name in ("src", "href") and not (value or "").startswith(("#", "data:,")))
-        for _, a in tags.found
+        for _, a in tags.elements
         for name, value in a.items()
     )
     for side in ("before", "after"):
         assert f"{data[side]['dram_bytes']:,} B" in text
         assert f"{data[side]['cycles']:,}" in text
-    numbers = {a["data-change"] for tag, a in tags.found if tag == "tr" and "data-change" in a}
+    numbers = {a["data-change"] for tag, a in tags.elements if tag == "tr" and "data-change" in a}
     assert (
         numbers
-        == {a["data-change"] for tag, a in tags.found if tag == "g" and "data-change" in a}
+        == {a["data-change"] for tag, a in tags.elements if tag == "g" and "data-change" in a}
         == {str(k + 1) for k in range(len(data["changed"]))}
     )
-    drawn = [tag for tag, a in tags.found if tag == "g" and "data-change" in a]
+    drawn = [tag for tag, a in tags.elements if tag == "g" and "data-change" in a]
     assert len(drawn) == 2 * sum(len(changed["nodes"]) for changed in data["changed"])
     assert "no longer moves" in text and "the other plan&#39;s chip has 32,768" in text
 

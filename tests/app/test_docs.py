@@ -63,10 +63,10 @@ def test_the_traced_network_is_what_the_page_says(here: Any, tmp_path: Path, mon
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    found = blocks("architecture")
-    exec(next(text for language, text in found if language == "python"), {})
+    blocks_of_page = blocks("architecture")
+    exec(next(text for language, text in blocks_of_page if language == "python"), {})
     here("quantize", "block.onnx", "-o", "block_int8.onnx")
-    shown = [text for _, text in found if text.startswith("$ lfopt ")]
+    shown = [text for _, text in blocks_of_page if text.startswith("$ lfopt ")]
     assert len(shown) == 6
     for text in shown:
         if text.startswith(tuple(f"$ {command}" for command in BUILT)):
@@ -85,7 +85,7 @@ def test_the_traced_network_is_what_the_page_says(here: Any, tmp_path: Path, mon
         printed = iter(line.strip() for line in output.splitlines())
         missing = next((line for line in expected if line not in printed), None)  # in order
         assert missing is None, f"{text.splitlines()[0]}: {missing!r} is not in\n{output}"
-    steps = next(text for _, text in found if text.startswith("load image"))
+    steps = next(text for _, text in blocks_of_page if text.startswith("load image"))
     assert steps.split("\n") == here("simulate", "plan", "--group", "0").stdout.partition("-> 5.0\n")[2].split("\n")
 
 

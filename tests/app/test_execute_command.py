@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the small network, and with its plan on a buffer of 4 KiB."""
     folder = tmp_path_factory.mktemp("made")
     config = Config(str(small_network(folder / "small.onnx")), Hardware(4096), scheme="lbdf")
@@ -32,9 +32,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plan(made: Path, tmp_path: Path) -> Path:
+def plan(small_plan: Path, tmp_path: Path) -> Path:
     """A copy of that plan, to be spoilt."""
-    return shutil.copytree(made / "plan", tmp_path / "plan")
+    return shutil.copytree(small_plan / "plan", tmp_path / "plan")
 
 
 def edited(plan: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -51,9 +51,9 @@ def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(
     np.savez(tmp_path / "in.npz", image=image)
     done = lfopt("execute", plan, "--input", tmp_path / "in.npz", "--out", tmp_path / "out.npz")
     (wanted,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"image": image})
-    with np.load(tmp_path / "out.npz") as found:
-        assert found.files == ["scores"]
-        assert np.allclose(found["scores"], np.asarray(wanted), rtol=1e-4, atol=1e-5)
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive.files == ["scores"]
+        assert np.allclose(archive["scores"], np.asarray(wanted), rtol=1e-4, atol=1e-5)
     total = json.loads((plan / "plan.json").read_text())["totals"]["dram_bytes"]
     assert re.search(rf"all +{total:,} +{total:,}", done.stdout)
     assert "bytes counted equal bytes planned; outputs equal the reference" in done.stdout
@@ -66,8 +66,8 @@ def test_inputs_drawn_at_random_are_said_to_be_and_follow_the_seed(here, plan: P
         done = here("execute", plan / "plan.json", "--seed", seed, "--out", tmp_path / "out.npz", "--no-check")
         assert "inputs are drawn at random" in done.stderr
         assert "outputs not compared" in done.stdout
-        with np.load(tmp_path / "out.npz") as found:
-            outputs.append(found["scores"])
+        with np.load(tmp_path / "out.npz") as archive:
+            outputs.append(archive["scores"])
     assert np.array_equal(outputs[0], outputs[1])
     assert not np.array_equal(outputs[0], outputs[2])
 
@@ -185,8 +185,8 @@ def test_outputs_may_have_any_name(here, tmp_path: Path) -> None:
     named = small_network(tmp_path / "named.onnx", output="file")
     here("search", named, "--buffer", "4KiB", "--out", tmp_path / "named")
     here("execute", tmp_path / "named", "--out", tmp_path / "out.npz")
-    with np.load(tmp_path / "out.npz") as found:
-        assert found.files == ["file"]
+    with np.load(tmp_path / "out.npz") as archive:
+        assert archive.files == ["file"]
 
 
 @pytest.mark.slow

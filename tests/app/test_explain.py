@@ -172,13 +172,13 @@ def test_the_cheapest_cut_is_what_brute_force_finds(graph: Graph, seed: int, sch
     costs = GroupCosts(flow, random_hardware(rng, graph), scheme=scheme)
     mask = some_group(flow, rng, 6)
     assume(mask.bit_count() > 1 and costs.price(mask) is None)
-    found = repair(costs, mask, {}, 10)
-    assert found.optimal
-    assert found.dram_bytes == -max(brute(costs)(mask)) == sum(bytes_of(costs, group) for group in found.groups)
-    assert sum(found.groups) == mask
-    assert found.dram_bytes == found.whole_bytes + sum(crossing.added for crossing in found.crossings) + found.again
-    assert whole_bytes(costs, mask) == costs.groups.once(mask).total == found.whole_bytes
-    for crossing in found.crossings:
+    best_cut = repair(costs, mask, {}, 10)
+    assert best_cut.optimal
+    assert best_cut.dram_bytes == -max(brute(costs)(mask)) == sum(bytes_of(costs, group) for group in best_cut.groups)
+    assert sum(best_cut.groups) == mask
+    assert best_cut.dram_bytes == best_cut.whole_bytes + sum(crossing.added for crossing in best_cut.crossings) + best_cut.again
+    assert whole_bytes(costs, mask) == costs.groups.once(mask).total == best_cut.whole_bytes
+    for crossing in best_cut.crossings:
         assert 0 < crossing.added == crossing.bytes * (crossing.added // crossing.bytes)
 
 
@@ -187,29 +187,29 @@ def test_where_the_exact_search_has_no_time_the_best_split_is_taken(mobilenet):
     mask = (1 << 60) - 1
     by = explainers(costs, ("analytic",), 0)
     split = by["analytic"][1](mask)
-    found = repair(costs, mask, {"analytic": split}, 1e-9)
-    assert (found.by, found.groups) == ("analytic", split)
-    assert not found.optimal
+    best_cut = repair(costs, mask, {"analytic": split}, 1e-9)
+    assert (best_cut.by, best_cut.groups) == ("analytic", split)
+    assert not best_cut.optimal
     best = repair(costs, mask, {"analytic": split}, 30)
-    assert found.lower_bound_bytes <= best.dram_bytes <= found.dram_bytes
+    assert best_cut.lower_bound_bytes <= best.dram_bytes <= best_cut.dram_bytes
     assert best.by == "exact"
 
 
 def test_all_that_is_said_of_a_group(mobilenet):
     costs = GroupCosts(mobilenet, Hardware(buffer_bytes=256 * 1024))
     mask, _ = chosen(mobilenet, "stem..stage3.block1.expand")
-    found = explained(costs, mask, explainers(costs, ("random", "analytic"), 0), 10)
-    assert found.repair is not None
-    assert found.links.shape == links(mobilenet, mask).shape
-    assert [blame.explainer for blame in found.blames] == ["random", "analytic"]
-    for blame in found.blames:
-        assert sorted(blame.ranking) == list(range(found.links.shape[1]))
+    explanation = explained(costs, mask, explainers(costs, ("random", "analytic"), 0), 10)
+    assert explanation.repair is not None
+    assert explanation.links.shape == links(mobilenet, mask).shape
+    assert [blame.explainer for blame in explanation.blames] == ["random", "analytic"]
+    for blame in explanation.blames:
+        assert sorted(blame.ranking) == list(range(explanation.links.shape[1]))
         assert list(blame.scores[blame.ranking]) == sorted(blame.scores, reverse=True)
         assert blame.groups is not None and blame.dram_bytes is not None and sum(blame.groups) == mask
-        assert blame.dram_bytes == sum(bytes_of(costs, group) for group in blame.groups) >= found.repair.dram_bytes
-    cut = divided(found.links, found.repair.groups)
+        assert blame.dram_bytes == sum(bytes_of(costs, group) for group in blame.groups) >= explanation.repair.dram_bytes
+    cut = divided(explanation.links, explanation.repair.groups)
     assert 0 < sum(cut) < len(cut)
-    data = json.loads(json.dumps(as_data(found, mobilenet)))
+    data = json.loads(json.dumps(as_data(explanation, mobilenet)))
     assert data["over_bytes"] == data["needed_bytes"] - data["available_bytes"] + 1 > 0
     assert data["operators"] == [name for group in data["cut"]["groups"] for name in group]
     assert data["cut"]["links"] == [k for k, through in enumerate(cut) if through]
@@ -218,12 +218,12 @@ def test_all_that_is_said_of_a_group(mobilenet):
 def test_a_group_that_fits_is_not_cut(mobilenet):
     costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 20))
     mask, _ = chosen(mobilenet, "stem..stem.relu6")
-    found = explained(costs, mask, explainers(costs, (), 0), 10)
-    assert found.need.fits
-    assert found.repair is None
-    assert not found.blames
-    assert found.alone_bytes is not None and found.cost is not None
-    assert found.alone_bytes - found.cost.dram_bytes == 2 * costs.hardware.dram_bytes(mobilenet.maps[mobilenet.results[0][0]])
+    explanation = explained(costs, mask, explainers(costs, (), 0), 10)
+    assert explanation.need.fits
+    assert explanation.repair is None
+    assert not explanation.blames
+    assert explanation.alone_bytes is not None and explanation.cost is not None
+    assert explanation.alone_bytes - explanation.cost.dram_bytes == 2 * costs.hardware.dram_bytes(mobilenet.maps[mobilenet.results[0][0]])
 
 
 def test_explainers_that_nobody_named_are_those_that_can_be_had(mobilenet):
@@ -294,9 +294,9 @@ def test_growths_say_what_the_cost_model_says(planned):
     flow, beta = costs.dataflow, costs.hardware.buffer_bytes
     seen = set()
     for g in range(len(masks)):
-        found = growths(costs, masks, planned.modes, g)
-        assert [growth.cut.saves for growth in found] == sorted((growth.cut.saves for growth in found), reverse=True)
-        for growth in found:
+        options = growths(costs, masks, planned.modes, g)
+        assert [growth.cut.saves for growth in options] == sorted((growth.cut.saves for growth in options), reverse=True)
+        for growth in options:
             merged, left = masks[g] | growth.operators, masks[growth.group] & ~growth.operators
             cut, others = growth.cut, [mask for k, mask in enumerate(masks) if k not in (g, growth.group)]
             seen.add((cut.verdict, growth.whole))
@@ -316,7 +316,7 @@ def test_growths_say_what_the_cost_model_says(planned):
 
 
 def components(flow: Dataflow, mask: int) -> list[int]:
-    found = []
+    parts = []
     while mask:
         part = mask & -mask
         while True:
@@ -326,9 +326,9 @@ def components(flow: Dataflow, mask: int) -> list[int]:
             if larger == part:
                 break
             part = larger
-        found.append(part)
+        parts.append(part)
         mask &= ~part
-    return found
+    return parts
 
 
 def test_an_optimal_plan_cuts_every_pair_of_its_groups_best(planned):
@@ -336,15 +336,15 @@ def test_an_optimal_plan_cuts_every_pair_of_its_groups_best(planned):
     pairs = [cut for cut in cuts(planned.costs, planned.masks, planned.modes) if cut.verdict == "overflows"]
     assert pairs
     for cut in pairs[::4]:
-        found = repair(planned.costs, planned.masks[cut.before] | planned.masks[cut.after], {}, 10)
-        assert found.dram_bytes == sum(planned.costs.dram(planned.masks[g]).total for g in (cut.before, cut.after))
+        best_cut = repair(planned.costs, planned.masks[cut.before] | planned.masks[cut.after], {}, 10)
+        assert best_cut.dram_bytes == sum(planned.costs.dram(planned.masks[g]).total for g in (cut.before, cut.after))
 
 
 # -- the command -----------------------------------------------------------------------------------------------------------------------------
 
 
 def figures(text: str) -> set[int]:
-    return {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*", text)}
+    return {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)}
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -356,7 +356,7 @@ def test_explain_says_what_overflows_and_what_repairs_it_on_one_screen(lfopt, tm
     assert {data["needed_bytes"], data["over_bytes"], data["smallest_sufficient_buffer_bytes"], data["dram_bytes_in_one_group"]} <= said
     assert {data["cut"]["dram_bytes"], *(crossing["added"] for crossing in data["cut"]["crossing"])} <= said
     assert {use["bytes"] for use in data["takes"][:6]} <= said
-    assert all(found["split_dram_bytes"] in said for found in data["explainers"].values())
+    assert all(scored["split_dram_bytes"] in said for scored in data["explainers"].values())
     assert data["cut"]["proof"] == "optimal"
     assert "proven optimal" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= columns
@@ -387,19 +387,19 @@ def test_explain_of_a_plan_says_what_a_group_saves_and_how_it_could_grow(lfopt, 
 
 def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_as_text(mobilenet, tmp_path):
     flow, costs = mobilenet, GroupCosts(mobilenet, Hardware(128 << 10))
-    found = explained(costs, (1 << 24) - 1, explainers(costs, ("analytic", "random"), 0), 2.0)
-    assert found.repair is not None
-    drawn = figure(found, flow, "<b>$x$</b>")
+    explanation = explained(costs, (1 << 24) - 1, explainers(costs, ("analytic", "random"), 0), 2.0)
+    assert explanation.repair is not None
+    drawn = figure(explanation, flow, "<b>$x$</b>")
     panels = [axes for axes in drawn.axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left").partition(":")[0] for axes in panels] == ["analytic", "random"]
-    for axes, blame in zip(panels, found.blames, strict=True):
+    for axes, blame in zip(panels, explanation.blames, strict=True):
         widths = [patch.get_linewidth() for patch in axes.patches if isinstance(patch, PathPatch)]
         assert np.array_equal(np.argsort(widths, kind="stable"), np.argsort(blame.scores, kind="stable"))
-        assert len(axes.lines) == sum(divided(found.links, found.repair.groups)) > 0  # bars: the cheapest cut
+        assert len(axes.lines) == sum(divided(explanation.links, explanation.repair.groups)) > 0  # bars: the cheapest cut
         colours = [patch.get_facecolor() for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-        assert len(colours) == 24 and len({*colours}) == min(len(found.repair.groups), len(FILLS))
+        assert len(colours) == 24 and len({*colours}) == min(len(explanation.repair.groups), len(FILLS))
     for kind in ("svg", "PNG"):
-        write_figure(tmp_path / f"new/a.{kind}", found, flow, "<b>$x$</b>")
+        write_figure(tmp_path / f"new/a.{kind}", explanation, flow, "<b>$x$</b>")
     texts = [text.text for text in ET.parse(tmp_path / "new/a.svg").iter("{http://www.w3.org/2000/svg}text")]
     assert any((text or "").startswith("<b>$x$</b>: 24 operators") for text in texts) and "stem" in texts
     assert (tmp_path / "new/a.PNG").read_bytes().startswith(b"\x89PNG")

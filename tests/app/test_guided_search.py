@@ -83,16 +83,16 @@ def test_no_explanation_and_no_prediction_makes_a_plan_illegal(search: Search, l
         costs = costs_of(graph, random_hardware(rng, graph), traffic, epilogue=epilogue)
         best = solve(costs).dram_bytes
         for explain in (None, *explainers(costs).values()):
-            found = guided(search, costs, explain, LIES[lie] if lie else None, budget=40, seed=seed)
-            assert assert_legal(costs, found.groups) == found.dram_bytes >= best
+            searched = guided(search, costs, explain, LIES[lie] if lie else None, budget=40, seed=seed)
+            assert assert_legal(costs, searched.groups) == searched.dram_bytes >= best
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "brr", "resident", "auto", "all"])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_guidance_and_screening_work_for_every_scheme(search: Search, scheme: str) -> None:
     costs = costs_of(traffic=Traffic.TILED, scheme=scheme, epilogue=True)
-    found = guided(search, costs, analytic(costs), screener(rule(costs)), budget=60, seed=1)
-    assert_legal(costs, found.groups)
+    searched = guided(search, costs, analytic(costs), screener(rule(costs)), budget=60, seed=1)
+    assert_legal(costs, searched.groups)
 
 
 # -- what guidance does ----------------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_repairs_are_counted_by_kind(search: Search) -> None:
     assert count["nothing"].random > 0 == count["nothing"].guided
     assert count["now and then"].guided > 0 < count["now and then"].random
     assert count["none"].random > 0 == count["none"].guided
-    assert all(found.screened == 0 for found in count.values())
+    assert all(repairs.screened == 0 for repairs in count.values())
     screened = guided(search, costs, kinds["analytic"], LIES["all invalid"], budget=80, seed=2).repairs
     assert 0 < screened.screened <= screened.guided + screened.random
 
@@ -155,11 +155,11 @@ def test_groups_of_a_plan_are_screened_together_and_legal_ones_not_at_all(search
         asked.append(list(groups))
         return [*LIES["by lot"](groups)]
 
-    found = guided(search, costs, analytic(costs), screen, budget=60, seed=0)
+    searched = guided(search, costs, analytic(costs), screen, budget=60, seed=0)
     assert max(map(len, asked)) > 1
     assert all(len(set(groups)) == len(groups) > 0 for groups in asked)
     assert not any(costs.legal_anywhere(group) for groups in asked for group in groups)
-    assert found.repairs.screened > 0
+    assert searched.repairs.screened > 0
 
 
 def test_what_a_search_found_legal_is_not_screened_again() -> None:
@@ -187,10 +187,10 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
         refused.update(group for group, passes in zip(groups, passed, strict=True) if not passes)
         return list(passed)
 
-    found = search(Watched(costs, priced.append), SearchOptions(budget=60, seed=0, screen=screen))
+    searched = search(Watched(costs, priced.append), SearchOptions(budget=60, seed=0, screen=screen))
     assert refused
     assert not refused & set(priced)
-    assert found.repairs.screened >= len(refused)
+    assert searched.repairs.screened >= len(refused)
 
 
 def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
@@ -205,10 +205,10 @@ def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
     needs.rule = counted
     screen = screener(needs)
     few = [(1 << k) - 1 for k in range(1, 7)]
-    found = screen(few)
-    assert found == [bool(told(member_table([mask], len(costs.dataflow)))[0][0] < costs.hardware.buffer_bytes) for mask in few]
-    assert set(found) == {True, False}
-    assert screen(few[::-1]) == found[::-1]
+    passed = screen(few)
+    assert passed == [bool(told(member_table([mask], len(costs.dataflow)))[0][0] < costs.hardware.buffer_bytes) for mask in few]
+    assert set(passed) == {True, False}
+    assert screen(few[::-1]) == passed[::-1]
     assert asked == [len(few)]
 
 
@@ -288,14 +288,14 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_network_that_learnt_nothing_makes_no_plan_illegal_and_a_seed_means_one_plan(name: GuidanceName, screen: bool) -> None:
     if name == "gnne":
         pytest.importorskip("torch_geometric")
-    found: list[Result] = []
+    searched: list[Result] = []
     for search in SEARCHES[1], SEARCHES[1]:
         costs = costs_of()
         partitions = Partitions(costs)
         split, screened = guide(costs, partitions, name, screen=screen, seed=4)
-        found.append(search(costs, SearchOptions(budget=15, seed=4, partitions=partitions, split=split, screen=screened)))
-        assert_legal(costs, found[-1].groups)
-    assert same(*found)
+        searched.append(search(costs, SearchOptions(budget=15, seed=4, partitions=partitions, split=split, screen=screened)))
+        assert_legal(costs, searched[-1].groups)
+    assert same(*searched)
 
 
 def test_weights_that_are_not_there_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,19 +115,19 @@ def plan_of(hardware: Hardware) -> tuple[Plan, Graph]:
 
 
 def test_installed_chips_are_listed_by_the_names_that_hardware_takes(here: Any) -> None:
-    found = json.loads(here("hw", "list", "--json").stdout)
-    assert found["schema"] == "lfopt.hw.list/1"
-    assert [chip["chip"] for chip in found["chips"]] == [name for name, _ in installed()]
+    data = json.loads(here("hw", "list", "--json").stdout)
+    assert data["schema"] == "lfopt.hw.list/1"
+    assert [chip["chip"] for chip in data["chips"]] == [name for name, _ in installed()]
     printed = here("hw", "list").stdout
     assert all(name in printed for name, _ in installed())
 
 
 def test_a_chip_is_shown_with_every_field_and_what_follows(here: Any) -> None:
-    found = json.loads(here("hw", "show", "accelerator_256k", "--json").stdout)
-    assert validate(Hardware, found["hardware"], "here") == load_hardware(Path(found["file"]))
-    assert "buffer_bytes" in found["given"]
-    assert "energy.buffer_byte_pj" in found["given"]
-    peak, port, _, ridge, *_ = found["figures"]
+    data = json.loads(here("hw", "show", "accelerator_256k", "--json").stdout)
+    assert validate(Hardware, data["hardware"], "here") == load_hardware(Path(data["file"]))
+    assert "buffer_bytes" in data["given"]
+    assert "energy.buffer_byte_pj" in data["given"]
+    peak, port, _, ridge, *_ = data["figures"]
     assert (peak["value"], port["value"], ridge["value"]) == (16 * 16 * 200e6, 16 * 200e6, 16)
     printed = here("hw", "show", "accelerator_256k").stdout
     assert [
@@ -140,16 +140,16 @@ def test_a_chip_is_shown_with_every_field_and_what_follows(here: Any) -> None:
 @pytest.mark.parametrize("name", [name for name, _ in installed()])
 def test_an_installed_chip_says_where_it_is_from_and_plans_a_network(name: str, small: Graph) -> None:
     """SqueezeNet at 40 x 40, every operator checked, moved as planned, and timed."""
-    found = judge(FOLDER / f"{name}.yaml")
-    assert found.problems == ()
-    assert [line for line in found.notes if line.startswith("source")] == []
-    assert found.hardware is not None
-    costs = GroupCosts.of(small, found.hardware, scheme="lbdf")
+    judged = judge(FOLDER / f"{name}.yaml")
+    assert judged.problems == ()
+    assert [line for line in judged.notes if line.startswith("source")] == []
+    assert judged.hardware is not None
+    costs = GroupCosts.of(small, judged.hardware, scheme="lbdf")
     plan = make_draft(small, costs, solve(costs), 0).finished()
     report = simulate(plan, small)
     assert report.disagreements == ()
     assert report.dram.total == plan.totals.dram_bytes >= plan.totals.compulsory_bytes
-    assert report.cycles.total >= report.macs / (found.hardware.mac_rows * found.hardware.mac_columns)
+    assert report.cycles.total >= report.macs / (judged.hardware.mac_rows * judged.hardware.mac_columns)
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,9 @@ def test_figures_of_a_chip_that_says_little_are_those_of_the_defaults() -> None:
 
 
 def test_fields_are_those_of_the_documentation(here: Any) -> None:
-    found = json.loads(here("hw", "fields", "--json").stdout)
-    assert [field["name"] for field in found["fields"]] == [*Hardware.__dataclass_fields__]
-    assert {field["name"]: field["unit"] for field in found["fields"]}["clock_hz"] == "Hz"
+    data = json.loads(here("hw", "fields", "--json").stdout)
+    assert [field["name"] for field in data["fields"]] == [*Hardware.__dataclass_fields__]
+    assert {field["name"]: field["unit"] for field in data["fields"]}["clock_hz"] == "Hz"
     assert "buffer_bytes" in here("hw", "fields").stdout
 
 
@@ -185,8 +185,8 @@ def test_every_problem_of_a_file_is_told_at_once(here: Any, tmp_path: Path) -> N
     lines = [line for line in done.stdout.splitlines() if line.startswith("problem ")]
     assert [line.split()[1] for line in lines] == ["buffer_bytes:", "mac_rowz:", "start_cycles:", "energy.mac_pj:", "energy.x:"]
     assert "5 problems" in done.stdout
-    found = json.loads(here("hw", "check", file, "--json").stdout)
-    assert (found["ok"], found["hardware"], len(found["problems"])) == (False, None, 5)
+    data = json.loads(here("hw", "check", file, "--json").stdout)
+    assert (data["ok"], data["hardware"], len(data["problems"])) == (False, None, 5)
 
 
 def test_what_is_unusual_or_assumed_is_noted(here: Any, tmp_path: Path) -> None:

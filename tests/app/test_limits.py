@@ -105,7 +105,7 @@ def test_a_plan_holds_no_more_steps_and_lines_than_a_recount_walks(what: str, co
 def test_the_clock_is_looked_at_within_one_group() -> None:
     """A single group of a tiny buffer may have millions of steps."""
     outcome = find_plan(job("lbdf", 256))
-    able = [k for k, found in enumerate(outcome.draft.outlines) if found.schedule]
+    able = [k for k, outline in enumerate(outcome.draft.outlines) if outline.schedule]
     longest = max(able, key=lambda k: outcome.plan.groups[k].dram.total)
     looks = count()
     short = replace(outcome.draft, outlines=(outcome.draft.outlines[longest],)).finished(Limit(lambda: next(looks) >= 100))
@@ -321,7 +321,7 @@ def test_a_plan_without_a_limit_of_its_buffer_is_shown_without_a_share_of_it(tmp
 
 def test_an_interrupted_search_without_a_plan_gives_every_operator_alone() -> None:
     model = outcome_of("lbdf").costs
-    found: Result = unfused(model, "local")
-    assert found.interrupted
-    assert [group.bit_count() for group in found.groups] == [1] * len(model.dataflow)
-    assert found.dram_bytes == sum(cost.dram_bytes for cost in map(model.price, found.groups) if cost)
+    alone: Result = unfused(model, "local")
+    assert alone.interrupted
+    assert [group.bit_count() for group in alone.groups] == [1] * len(model.dataflow)
+    assert alone.dram_bytes == sum(cost.dram_bytes for cost in map(model.price, alone.groups) if cost)

@@ -34,11 +34,11 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def commands() -> list[tuple[str, ...]]:
     """Every command, those in groups too."""
-    found: list[tuple[str, ...]] = []
+    listed: list[tuple[str, ...]] = []
     for name in COMMANDS:
         inner = [key for key in app[name].resolved_commands() if not key.startswith("-")]
-        found += [(name, key) for key in inner] or [(name,)]
-    return found
+        listed += [(name, key) for key in inner] or [(name,)]
+    return listed
 
 
 def test_every_command_has_an_example_that_it_takes_and_an_answer_or_a_text_for_programs(here) -> None:
@@ -204,9 +204,9 @@ def test_where_figures_leave_no_room_for_names_these_have_lines_of_their_own(mon
     def lines(**options: Any) -> list[str]:
         with out.capture() as captured:
             out.print(spread(names, rows, **options))
-        found = captured.get().splitlines()
-        assert max(map(len, found)) <= 40
-        return found
+        printed = captured.get().splitlines()
+        assert max(map(len, printed)) <= 40
+        return printed
 
     assert lines()[:4] == ["link", "  score           bytes       chip", "a.b → c.d", "   0.50  12,345,678,901  xxxxxxxxx"]
     assert lines()[4:] == ["e → fe → fe → fe → fe → fe → fe → fe →", "  fe → f", "   1.00               -"]

@@ -51,7 +51,7 @@ def hostile_model(names: list[str]) -> onnx.ModelProto:
         return next(left)
 
     rng = np.random.default_rng(0)
-    image, other, made = name(), name(), name()
+    image, other, product = name(), name(), name()
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
     before = image
@@ -66,9 +66,12 @@ def hostile_model(names: list[str]) -> onnx.ModelProto:
         before = added
     pooled = name()
     nodes.append(helper.make_node("GlobalAveragePool", [before], [pooled], name=name()))
-    nodes.append(helper.make_node("Mul", [before, pooled], [made]))
+    nodes.append(helper.make_node("Mul", [before, pooled], [product]))
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 4, 5, 6), doc_string=RUNS) for n in (image, other)]
-    outputs = [helper.make_tensor_value_info(made, TensorProto.FLOAT, (1, 4, 5, 6)), helper.make_tensor_value_info(before, TensorProto.FLOAT, None)]
+    outputs = [
+        helper.make_tensor_value_info(product, TensorProto.FLOAT, (1, 4, 5, 6)),
+        helper.make_tensor_value_info(before, TensorProto.FLOAT, None),
+    ]
     graph = helper.make_graph(nodes, name(), ends, outputs, weights, doc_string=RUNS)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(name(), 1)], producer_name=RUNS, ir_version=10)
     model.metadata_props.add(key=RUNS, value=RUNS)
@@ -88,11 +91,11 @@ NETWORKS = dealt(71)
 
 def test_any_text_has_one_plain_spelling() -> None:
     for text in [*HOSTILE, *ALIKE, "\ud800", "漢字", "\U0001f600" * 500]:
-        found = plain(text)
-        assert is_plain(found)
-        assert plain(found) == found
-        assert len(found) <= LONGEST
-        assert not re.search(r"[*\\?\"'<>&`$|=\[\]{}\x00-\x1f\x7f]|[^\x00-\x7f]", found)
+        spelling = plain(text)
+        assert is_plain(spelling)
+        assert plain(spelling) == spelling
+        assert len(spelling) <= LONGEST
+        assert not re.search(r"[*\\?\"'<>&`$|=\[\]{}\x00-\x1f\x7f]|[^\x00-\x7f]", spelling)
         assert re.fullmatch(r"[A-Za-z]\w{0,62}", identifier(text), re.ASCII)
         part = file_name(text)
         assert (Path("folder") / part).parent == Path("folder")
@@ -151,11 +154,11 @@ def planned(request, here, tmp_path: Path):
 
 def preprocessed(folder: Path, flags: tuple[str, ...]) -> str:
     """The C of a folder as the compiler sees it: no comments, lines spliced, trigraphs replaced; without its strings."""
-    found = ""
+    source = ""
     for file in sorted(folder.glob("*.[ch]")):
         done = subprocess.run([*find_compiler(), *flags, "-E", "-P", "-I.", file.name], cwd=folder, capture_output=True, text=True, check=True)
-        found += done.stdout
-    return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', found)
+        source += done.stdout
+    return re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', source)
 
 
 @pytest.mark.parametrize("options", [(), ("--count",), ("--embed",)], ids=["plain", "count", "embed"])
@@ -201,11 +204,11 @@ def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
     write_arrays(tmp_path / "x.npz", named)
     done = here("execute", folder, "--input", tmp_path / "x.npz", "--out", tmp_path / "y.npz")
     assert done.returncode == 0, done.stdout + done.stderr
-    with np.load(tmp_path / "y.npz") as found:
+    with np.load(tmp_path / "y.npz") as archive:
         for name, (plain_name, value) in zip(wanted_names, reference(graph, values).items(), strict=True):
             assert graph.label(plain_name) == name
             key = name if ".." not in name else file_name(name)
-            assert np.allclose(found[key], value, atol=1e-3)
+            assert np.allclose(archive[key], value, atol=1e-3)
     again = from_model(to_model(graph))
     assert again.labels == graph.labels
     assert [again.operators, again.inputs, again.outputs] == [graph.operators, graph.inputs, graph.outputs]
@@ -214,13 +217,13 @@ def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
 def test_compiled_networks_take_and_give_the_names_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model = hostile_model(NETWORKS[1])
-    graph, made = from_model(model), one_shape(model, target="c99")
-    assert [tensor.name for tensor in made.inputs] == [value.name for value in model.graph.input]
+    graph, compiled = from_model(model), one_shape(model, target="c99")
+    assert [tensor.name for tensor in compiled.inputs] == [value.name for value in model.graph.input]
     rng = np.random.default_rng(1)
     values = {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}
-    found = made.run({graph.label(name): value for name, value in values.items()})
-    assert list(found) == [value.name for value in model.graph.output]
-    for got, wanted in zip(found.values(), reference(graph, values).values(), strict=True):
+    done = compiled.run({graph.label(name): value for name, value in values.items()})
+    assert list(done) == [value.name for value in model.graph.output]
+    for got, wanted in zip(done.values(), reference(graph, values).values(), strict=True):
         assert np.allclose(got, wanted, atol=1e-3)
     assert len(Backend.prepare(model, target="c99").run(list(values.values()))) == 2
 
@@ -228,10 +231,10 @@ def test_compiled_networks_take_and_give_the_names_of_their_file(tmp_path: Path,
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, tuple[str, ...]]] = []
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, tuple(name for name, _ in attrs)))
+        self.elements.append((tag, tuple(name for name, _ in attrs)))
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -256,12 +259,12 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
     here("search", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "other")
     here("report", tmp_path / "other", "--out", tmp_path / "plain.html", "--sweep-seconds", "0", "--explain-seconds", "0")
     pages = [(tmp_path / name).read_text() for name in ("hostile.html", "plain.html")]
-    found = []
+    tags = []
     for page in pages:
         reader = _Tags()
         reader.feed(page)
-        found.append(reader.found)
-    assert found[0] == found[1]
+        tags.append(reader.elements)
+    assert tags[0] == tags[1]
     assert (tmp_path / "sweep" / "staircase.svg").read_text().count("<script") == 0
 
 

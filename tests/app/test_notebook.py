@@ -14,9 +14,9 @@ NOTEBOOK = ROOT / "docs" / "guided-search.ipynb"
 
 
 def test_the_notebook_is_plain_json_without_outputs() -> None:
-    found = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    assert found["nbformat"] == 4
-    for cell in found["cells"]:
+    data = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    assert data["nbformat"] == 4
+    for cell in data["cells"]:
         assert cell["cell_type"] in ("markdown", "code") and not cell.get("outputs")
         if cell["cell_type"] == "code":
             compile("".join(cell["source"]), str(NOTEBOOK), "exec")

@@ -53,8 +53,8 @@ def test_a_table_without_modules_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -
 
 def test_stages_follow_modules_until_there_are_a_few() -> None:
     bert = [f"bert.encoder.layer.{k}.{part}" for k in range(12) for part in ("attention.query", "attention.key", "output")]
-    found = by_path([path.split(".") for path in ("bert.embeddings", *bert, "bert.pooler")])
-    assert list(dict.fromkeys(found)) == ["embeddings", *(f"layer.{k}" for k in range(12)), "pooler"]
+    stages = by_path([path.split(".") for path in ("bert.embeddings", *bert, "bert.pooler")])
+    assert list(dict.fromkeys(stages)) == ["embeddings", *(f"layer.{k}" for k in range(12)), "pooler"]
     assert by_path([[f"node_{k}"] for k in range(100)]) == []
     twice = by_path([path.split(".") for path in ("a.norm", "b.norm", "a.x", "b.x")])
     assert len(set(twice)) == 4

@@ -14,7 +14,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning.entry import constants_first, entries
 from simulator.interpreter.execute import execute
-from simulator.model.parameters import Parameters
+from simulator.model.parameters import ParameterResidency
 from simulator.model.simulate import simulate
 from simulator.model.timing import Accelerator
 from tests.accelerator import random_plan
@@ -43,10 +43,10 @@ def test_a_plan_is_placed_to_end_no_later() -> None:
     sooner = 0
     for seed in SEEDS:
         plan, graph, _ = drawn(seed)
-        found = overlapped(plan, graph)
-        before, after = simulate(plan, graph), simulate(found, graph)
+        earlier = overlapped(plan, graph)
+        before, after = simulate(plan, graph), simulate(earlier, graph)
         assert after.cycles.total <= before.cycles.total
-        assert (after.dram, [g.mode for g in after.groups], [g.allocated_bytes for g in found.groups]) == (
+        assert (after.dram, [g.mode for g in after.groups], [g.allocated_bytes for g in earlier.groups]) == (
             before.dram,
             [g.mode for g in before.groups],
             [g.allocated_bytes for g in plan.groups],
@@ -74,7 +74,7 @@ def test_parameters_wait_for_those_that_they_overwrite() -> None:
     maps = [Tensor(f"x{k}", (1, 16, 4, 4), "int8", Quantization((0.1,), (0,))) for k in range(4)]
     convolutions = tuple(Operator(f"c{k}", "Conv", (f"x{k}", f"w{k}"), (f"x{k + 1}",), {"kernel_shape": (1, 1)}) for k in range(3))
     graph = Graph("g", convolutions, {t.name: t for t in (*maps, *map(weights, range(3)))}, dict.fromkeys(("w0", "w1", "w2")), ("x0",), ("x3",), 21)
-    parameters = Parameters(Dataflow.of(graph), {f"c{k}": k for k in range(3)}, Hardware(1 << 10, element_bytes=1, parameter_store_bytes=160))
+    parameters = ParameterResidency(Dataflow.of(graph), {f"c{k}": k for k in range(3)}, Hardware(1 << 10, element_bytes=1, parameter_store_bytes=160))
 
     def loaded(k: int) -> int:
         load = Transfer(store=False, tensor=f"c{k}", box=((0, 80),), kind="parameter", rows=1, row_bytes=80, place=-1, slot=0)
@@ -112,8 +112,8 @@ def test_the_first_turn_of_a_loop_is_written_apart() -> None:
 
     turn: tuple[Node, ...] = (load("w", "weight", moves=((0, 1, 1),)), Compute("op", (((0, 1), (0, 1)),), (1,), moves=((0, 1),)))
     steps = (load("x", "input"), Loop(3, turn))
-    found = constants_first(steps)
-    assert [node.tensor for node in found[:2] if isinstance(node, Transfer)] == ["w", "x"]
-    assert sorted(map(repr, unfold(found))) == sorted(map(repr, unfold(steps)))
-    assert found[3] == Loop(2, (load("w", "weight", 1, moves=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
-    assert constants_first(found) == found
+    reordered = constants_first(steps)
+    assert [node.tensor for node in reordered[:2] if isinstance(node, Transfer)] == ["w", "x"]
+    assert sorted(map(repr, unfold(reordered))) == sorted(map(repr, unfold(steps)))
+    assert reordered[3] == Loop(2, (load("w", "weight", 1, moves=((0, 1, 1),)), replace(turn[1], boxes=(((0, 1), (1, 2)),))))  # type: ignore[call-arg]
+    assert constants_first(reordered) == reordered

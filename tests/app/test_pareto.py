@@ -57,7 +57,7 @@ def test_json_goes_to_standard_output_and_dominated_plans_are_marked(here, tmp_p
 def test_the_page_is_one_file_that_asks_for_nothing(front: lfopt.Front) -> None:
     page = page_of(front)
     tags = Tags(page)
-    for tag, attributes in tags.found:
+    for tag, attributes in tags.elements:
         for name in ("src", "href", "action", "data", "srcset", "poster"):
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:,")), (tag, name, value)

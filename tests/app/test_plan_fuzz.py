@@ -58,14 +58,14 @@ TILINGS = {"frames", "bands", "slices", "folds"}
 
 def tried(subjects: list[Subject], count: int, seed: int, scratch: Path) -> Counter[str]:
     """What became of so many changed plans."""
-    found: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     for k in range(count):
         what, document = mutated(subjects[k % len(subjects)].document, np.random.default_rng((seed, k)))
         try:
-            found[verdict(subjects[k % len(subjects)], document, scratch)] += 1
+            tally[verdict(subjects[k % len(subjects)], document, scratch)] += 1
         except Exception as error:
             raise AssertionError(f"change {k} of {subjects[k % len(subjects)].folder.name}: {what}") from error
-    return found
+    return tally
 
 
 def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
@@ -88,19 +88,19 @@ def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
         graph = random_gate(rng)
         size = 4 * sum(tensor.elements for tensor in graph.tensors.values())
         hardware = Hardware(64 + int(size * rng.uniform(0.05, 0.4)), element_bytes=4, mac_columns=2)
-        found = Subject.of(graph, hardware, "all", tmp_path / f"gate {seed}")
-        if any(group.spilled for group in found.plan.groups):
-            subjects.append(found)
+        outcomes = Subject.of(graph, hardware, "all", tmp_path / f"gate {seed}")
+        if any(group.spilled for group in outcomes.plan.groups):
+            subjects.append(outcomes)
             spilling += 1
         if spilling == 2:
             break
     assert spilling == 2
     modes = Counter(group.mode for subject in subjects for group in subject.plan.groups if group.steps)
     assert modes.keys() >= {*MODES, "gated"}
-    found = tried(subjects, 300, 0, tmp_path / "scratch")
-    print(found)
-    assert found["refused"] > 200
-    assert found["same"] + found["right"] > 10
+    outcomes = tried(subjects, 300, 0, tmp_path / "scratch")
+    print(outcomes)
+    assert outcomes["refused"] > 200
+    assert outcomes["same"] + outcomes["right"] > 10
 
 
 def subject_of(base: Base, folder: Path) -> Subject:
@@ -120,10 +120,10 @@ def test_a_changed_plan_of_a_real_network_is_refused_or_right(network: str, tmp_
     subjects = [subject_of(base, tmp_path / base.scheme) for base in BASES if base.network == network]
     for subject in subjects:
         subject.prove(tmp_path / "scratch")
-    found = tried(subjects, 600, 1, tmp_path / "scratch")
-    print(f"\n{network}: {dict(found)}")
-    assert found["refused"] > 400
-    assert found["same"] + found["right"] > 10
+    outcomes = tried(subjects, 600, 1, tmp_path / "scratch")
+    print(f"\n{network}: {dict(outcomes)}")
+    assert outcomes["refused"] > 400
+    assert outcomes["same"] + outcomes["right"] > 10
 
 
 @pytest.mark.slow

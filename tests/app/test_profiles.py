@@ -42,37 +42,37 @@ def searched(name: str) -> tuple[Graph, GroupCosts, Result]:
 class Clock:
     """Times by a rule, in place of a machine."""
 
-    def __init__(self, graph: Graph, costs: GroupCosts, found: Result) -> None:
-        self.graph, self.costs, self.found = graph, costs, found
+    def __init__(self, graph: Graph, costs: GroupCosts, searched: Result) -> None:
+        self.graph, self.costs, self.searched = graph, costs, searched
         self.calls = 0
 
     def __call__(self, bands: Propose) -> Sequence[float]:
         self.calls += 1
-        plan = make_draft(self.graph, self.costs, self.found, 0, bands=bands).finished()
+        plan = make_draft(self.graph, self.costs, self.searched, 0, bands=bands).finished()
         return [abs(group.band_rows - 4) + 1.0 for group in plan.groups]
 
 
 def test_the_fastest_bands_are_proposed_and_measured_once(tmp_path: Path) -> None:
-    graph, costs, found = searched("mobilenet_v2")
-    profiles, clock = Profiles(tmp_path / "a" / "profiles.sqlite", "here"), Clock(graph, costs, found)
-    propose = tuned(costs, found.groups, profiles, clock)
-    plan = make_draft(graph, costs, found, 0, bands=propose).finished()
+    graph, costs, searched_plan = searched("mobilenet_v2")
+    profiles, clock = Profiles(tmp_path / "a" / "profiles.sqlite", "here"), Clock(graph, costs, searched_plan)
+    propose = tuned(costs, searched_plan.groups, profiles, clock)
+    plan = make_draft(graph, costs, searched_plan, 0, bands=propose).finished()
     assert sum(group.band_rows == 4 for group in plan.groups) > 3
     measured = clock.calls
     assert 2 <= measured <= 5
-    again = tuned(costs, found.groups, profiles, clock)
+    again = tuned(costs, searched_plan.groups, profiles, clock)
     assert clock.calls == measured, "all was known"
-    assert [again(group) for group in found.groups] == [propose(group) for group in found.groups]
-    tuned(costs, found.groups, Profiles(profiles.path, "elsewhere"), clock)
+    assert [again(group) for group in searched_plan.groups] == [propose(group) for group in searched_plan.groups]
+    tuned(costs, searched_plan.groups, Profiles(profiles.path, "elsewhere"), clock)
     assert clock.calls > measured, "another machine knows nothing"
 
 
 def test_equal_groups_share_what_was_measured_whatever_their_model() -> None:
-    _, first, found = searched("mobilenet_v2")
+    _, first, searched_plan = searched("mobilenet_v2")
     graph, _, _ = searched("mobilenet_v2")
     second = GroupCosts(Dataflow.of(replace(graph, name="another")), CHIP, scheme="lbdf")
-    codes = [code_of(first, group) for group in found.groups]
-    assert codes == [code_of(second, group) for group in found.groups]
+    codes = [code_of(first, group) for group in searched_plan.groups]
+    assert codes == [code_of(second, group) for group in searched_plan.groups]
     assert len(set(codes)) < len(codes), "repeated blocks are one group"
 
 
@@ -128,8 +128,8 @@ def test_a_place_where_no_database_can_be_is_refused_in_one_line(tmp_path: Path)
 
 
 def test_times_of_groups_are_taken_where_they_run() -> None:
-    graph, costs, found = searched("squeezenet1_1")
-    plan = make_draft(graph, costs, found, 0).finished()
+    graph, costs, searched_plan = searched("squeezenet1_1")
+    plan = make_draft(graph, costs, searched_plan, 0).finished()
     inputs = {"image": np.zeros((1, 3, 64, 64), np.float32)}
     times = group_times(plan, graph, "native", 2, find_compiler(), inputs)
     assert len(times) == len(plan.groups)
@@ -139,8 +139,8 @@ def test_times_of_groups_are_taken_where_they_run() -> None:
 def test_a_tuned_model_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     graph = load_network("zoo:mobilenet_v3_small", SMALL, "default")
-    model, found = compile_graph(graph, hardware=CHIP, tune=True)
-    assert not found
+    model, was_kept = compile_graph(graph, hardware=CHIP, tune=True)
+    assert not was_kept
     assert (tmp_path / "lfopt" / "profiles.sqlite").exists()
     image = {"image": np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)}
     expected = reference(graph, image)
@@ -150,7 +150,7 @@ def test_a_tuned_model_computes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_group_is_measured_once_alone_whatever_its_model(tmp_path: Path) -> None:
-    _, costs, found = searched("mobilenet_v2")
+    _, costs, searched_plan = searched("mobilenet_v2")
     profiles = Profiles(tmp_path / "profiles.sqlite", "here")
     asked: list[int] = []
 
@@ -158,13 +158,13 @@ def test_a_group_is_measured_once_alone_whatever_its_model(tmp_path: Path) -> No
         asked.append(group)
         return float(group.bit_count())
 
-    times = [measured(costs, profiles, timed)(group) for group in found.groups]
-    assert times == [float(group.bit_count()) for group in found.groups]
-    assert len(asked) == len({code_of(costs, group) for group in found.groups}) < len(found.groups)
-    bands = tuned(costs, found.groups, profiles, lambda propose: [1.0] * len(found.groups))
-    assert [bands(group) for group in found.groups], "bands and groups alone are kept apart"
+    times = [measured(costs, profiles, timed)(group) for group in searched_plan.groups]
+    assert times == [float(group.bit_count()) for group in searched_plan.groups]
+    assert len(asked) == len({code_of(costs, group) for group in searched_plan.groups}) < len(searched_plan.groups)
+    bands = tuned(costs, searched_plan.groups, profiles, lambda propose: [1.0] * len(searched_plan.groups))
+    assert [bands(group) for group in searched_plan.groups], "bands and groups alone are kept apart"
     roomy = GroupCosts(costs.dataflow, replace(CHIP, buffer_bytes=CHIP.buffer_bytes + 1), scheme="lbdf")
-    assert [measured(roomy, profiles, timed)(group) for group in found.groups] == times, "the same code"
+    assert [measured(roomy, profiles, timed)(group) for group in searched_plan.groups] == times, "the same code"
 
 
 def test_a_group_that_no_plan_has_takes_forever(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.
     graph = load_network(net.model(image, net.add("add", net.conv("project", x, 8), image), ""), {}, "default", weights=False)
     costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="lbdf")
     counts: list[int] = []
-    found = grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append)))
+    grown = grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append)))
     known = Profiles.here("native", 1, find_compiler()).seconds()
     assert counts == list(range(1, len(known) + 1))
     assert counts
     assert all(0 < seconds < 10 for seconds in known.values())
-    assert grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append))).groups == found.groups
+    assert grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append))).groups == grown.groups
     assert len(counts) == len(known), "all was known"

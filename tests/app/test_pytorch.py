@@ -54,8 +54,8 @@ def eager(model: Any, *args: Any) -> str:
     fast = compiled(model)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = fast(*args)
-        torch.testing.assert_close(found, model(*args))
+        output = fast(*args)
+        torch.testing.assert_close(output, model(*args))
         fast(*args)
     (message,) = [str(one.message) for one in said if one.category is lfopt.EagerFallback]
     return message
@@ -164,31 +164,31 @@ class Nested(nn.Module):
 
 
 def test_a_module_is_called_as_it_is_called_with_tensors_or_arrays() -> None:
-    made, x, ids = lfopt.compile(Nested(), target="c99"), torch.randn(2, 3), torch.arange(4)
-    torch.testing.assert_close(made(x, ids=ids, scale=2.0), Nested()(x, ids=ids, scale=2.0))
-    found = made(x.numpy(), ids=ids.numpy(), scale=2.0)
-    assert isinstance(found["scaled"], np.ndarray) and np.array_equal(found["rest"][1][0], ids.numpy() + 1)
-    assert re.match(r"CompiledByCall\(Nested: 1 program; the last: Compiled\(Nested: x float32 \[2, 3\], .* B of weights", repr(made))
+    compiled, x, ids = lfopt.compile(Nested(), target="c99"), torch.randn(2, 3), torch.arange(4)
+    torch.testing.assert_close(compiled(x, ids=ids, scale=2.0), Nested()(x, ids=ids, scale=2.0))
+    outputs = compiled(x.numpy(), ids=ids.numpy(), scale=2.0)
+    assert isinstance(outputs["scaled"], np.ndarray) and np.array_equal(outputs["rest"][1][0], ids.numpy() + 1)
+    assert re.match(r"CompiledByCall\(Nested: 1 program; the last: Compiled\(Nested: x float32 \[2, 3\], .* B of weights", repr(compiled))
     with pytest.raises(lfopt.LfoptError, match=r"found an argument of type set; accepted: tensors"):
-        made(x, ids={1})
+        compiled(x, ids={1})
 
 
 @pytest.mark.slow
 def test_programs_of_a_module_follow_its_weights_and_open_shapes() -> None:
     model, x = nn.Linear(4, 3), torch.randn(2, 4)
-    made = lfopt.compile(model, target="c99")
+    compiled = lfopt.compile(model, target="c99")
     with torch.no_grad():
-        torch.testing.assert_close(made(x), model(x))
+        torch.testing.assert_close(compiled(x), model(x))
         model.bias.add_(1)
-        torch.testing.assert_close(made(x), model(x))
+        torch.testing.assert_close(compiled(x), model(x))
         model.weight = nn.Parameter(torch.zeros(3, 4))
-        torch.testing.assert_close(made.run({"input": x}), model(x))
+        torch.testing.assert_close(compiled.run({"input": x}), model(x))
         free = lfopt.compile(torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},)), target="c99")
         for rows in (2, 5):
             torch.testing.assert_close(free(torch.ones(rows, 4)), model(torch.ones(rows, 4)))
     for call, said in (
-        (lambda: made(x.to("meta")), r"input: found float32 \[2, 4\], torch.strided, on meta; accepted: a dense tensor on the CPU"),
-        (lambda: made(torch.zeros(2, 5)), "Linear: torch.export: "),
+        (lambda: compiled(x.to("meta")), r"input: found float32 \[2, 4\], torch.strided, on meta; accepted: a dense tensor on the CPU"),
+        (lambda: compiled(torch.zeros(2, 5)), "Linear: torch.export: "),
         (lambda: lfopt.compile(nn.BatchNorm1d(4))(x), "BatchNorm1d: found 'running_mean' changed in place; accepted: "),
     ):
         with pytest.raises(lfopt.LfoptError, match=said):
@@ -198,8 +198,8 @@ def test_programs_of_a_module_follow_its_weights_and_open_shapes() -> None:
 @pytest.mark.slow
 def test_modules_and_programs_are_networks() -> None:
     model, x = Small().eval(), torch.randn(1, 3, 8, 8)
-    found = lfopt.search(model, "64KiB", input_shapes={"x": (1, 3, 8, 8)})
-    assert {operator.origin.scope for operator in found.graph.operators} > {"depthwise", "head"}
+    searched = lfopt.search(model, "64KiB", input_shapes={"x": (1, 3, 8, 8)})
+    assert {operator.origin.scope for operator in searched.graph.operators} > {"depthwise", "head"}
     program = torch.export.export(model, (x,))
     graph = lfopt.load(program)
     assert [graph.shape(name) for name in graph.inputs] == [(1, 3, 8, 8)]
@@ -297,9 +297,9 @@ def test_modules_of_pytorch_give_what_they_give_eager(name: str) -> None:
     make, inputs = MODULES[name]
     model, given = make().eval(), inputs()
     same(model, *given)
-    made = lfopt.compile(model, target="c99")
+    compiled = lfopt.compile(model, target="c99")
     with torch.no_grad():
-        torch.testing.assert_close(made(*given), model(*given), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(compiled(*given), model(*given), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

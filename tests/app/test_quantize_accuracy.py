@@ -75,8 +75,8 @@ def quiet(what, done):
 def measured(model, form=PLAIN):
     samples = images()
     graph = prepared(from_model(model))
-    made = quantised(onnxruntime(), graph, samples, {}, form, "chain")
-    return accuracy(onnxruntime(), graph, made, samples, "chain", quiet), made
+    quantized_graph = quantised(onnxruntime(), graph, samples, {}, form, "chain")
+    return accuracy(onnxruntime(), graph, quantized_graph, samples, "chain", quiet), quantized_graph
 
 
 def scaling(tensor: Tensor) -> Quantization:
@@ -85,14 +85,14 @@ def scaling(tensor: Tensor) -> Quantization:
 
 
 def values(graph: Graph, name: str) -> np.ndarray:
-    found = graph.constants[name]
-    assert found is not None
-    return found
+    value = graph.constants[name]
+    assert value is not None
+    return value
 
 
-def decibels(exact, found):
-    exact, found = (np.concatenate([np.ravel(part) for part in parts]).astype(np.float64) for parts in (exact, found))
-    return 10 * np.log10((exact**2).sum() / ((exact - found) ** 2).sum())
+def decibels(exact, rounded):
+    exact, rounded = (np.concatenate([np.ravel(part) for part in parts]).astype(np.float64) for parts in (exact, rounded))
+    return 10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum())
 
 
 # -- figures -------------------------------------------------------------------------------------------------------------------------------
@@ -103,14 +103,14 @@ def test_figures_of_outputs_are_those_of_direct_runs(tmp_path):
     from lfopt.frontend import save
 
     model = chain(healthy())
-    found, made = measured(model)
-    save(made, tmp_path / "q.onnx")
+    measured_accuracy, quantized_graph = measured(model)
+    save(quantized_graph, tmp_path / "q.onnx")
     floats = [run(model, sample) for sample in images()]
     back = load(tmp_path / "q.onnx")
     by = scaling(back.tensors["x"])
     ours = [reference(back, {"x": quantized(sample["x"], by, "int8")}) for sample in images()]
     theirs = [run(onnx.load(tmp_path / "q.onnx"), sample) for sample in images()]
-    for output in found.outputs:
+    for output in measured_accuracy.outputs:
         tensor = back.tensors[output.name]
         exact, real = [one[output.name] for one in floats], [dequantized(one[output.name], scaling(tensor)) for one in ours]
         assert output.ratio.decibels == pytest.approx(decibels(exact, real), abs=0.01)
@@ -118,7 +118,7 @@ def test_figures_of_outputs_are_those_of_direct_runs(tmp_path):
         furthest = max(np.abs(a - b).max() for a, b in zip(exact, real, strict=True))
         assert output.largest_error == pytest.approx(furthest, rel=1e-3)
         assert output.error_of_range == pytest.approx(furthest / np.ptp(np.concatenate([np.ravel(part) for part in exact])), rel=1e-3)
-    picture, classes = found.outputs
+    picture, classes = measured_accuracy.outputs
     assert picture.rows == 0
     same = [a["classes"].argmax() == dequantized(b["classes"], scaling(back.tensors["classes"])).argmax() for a, b in zip(floats, ours, strict=True)]
     assert (classes.same_class, classes.rows) == (sum(same), SAMPLES)
@@ -127,17 +127,17 @@ def test_figures_of_outputs_are_those_of_direct_runs(tmp_path):
 def test_a_layer_alone_is_rounded_weights_on_floats_and_a_rounded_map():
     """Of the second convolution by hand; everything before it stays in floats."""
     weights = healthy()
-    found, made = measured(chain(weights))
-    layer = next(layer for layer in found.layers if layer.name == "second")
-    operator = next(operator for operator in made.operators if operator.name == "second")
-    stored = made.tensors[operator.inputs[1]]
-    rounded = dequantized(values(made, operator.inputs[1]), scaling(stored))
+    measured_accuracy, quantized_graph = measured(chain(weights))
+    layer = next(layer for layer in measured_accuracy.layers if layer.name == "second")
+    operator = next(operator for operator in quantized_graph.operators if operator.name == "second")
+    stored = quantized_graph.tensors[operator.inputs[1]]
+    rounded = dequantized(values(quantized_graph, operator.inputs[1]), scaling(stored))
     exact, alone = [], []
     for sample in images():
         first = np.maximum(np.einsum("oi,nihw->nohw", weights[0][..., 0, 0], sample["x"]), 0)
         exact.append(np.maximum(np.einsum("oi,nihw->nohw", weights[1][..., 0, 0], first), 0))
         sums = np.einsum("oi,nihw->nohw", rounded[..., 0, 0], first)
-        by = scaling(made.tensors["second"])
+        by = scaling(quantized_graph.tensors["second"])
         alone.append((np.clip(np.rint(sums / by.scale[0]) + by.zero_point[0], -128, 127) - by.zero_point[0]) * by.scale[0])
     assert layer.own.decibels == pytest.approx(decibels(exact, alone), abs=0.02)
     by_channel = [decibels([part[:, c] for part in exact], [part[:, c] for part in alone]) for c in range(CHANNELS)]
@@ -167,37 +167,37 @@ def test_layers_alone_are_measured_at_the_outputs():
     weights[1][2] *= 1000
     weights[2][:, 2] /= 1000
     graph, samples = prepared(from_model(chain(weights))), images()
-    made = quantised(onnxruntime(), graph, samples, {}, QuantizedForm(per_channel=False), "chain")
-    found = accuracy(onnxruntime(), graph, made, samples, "chain", quiet, each_alone=True)
-    operators = {operator.name: operator for operator in made.operators}
+    quantized_graph = quantised(onnxruntime(), graph, samples, {}, QuantizedForm(per_channel=False), "chain")
+    measured_accuracy = accuracy(onnxruntime(), graph, quantized_graph, samples, "chain", quiet, each_alone=True)
+    operators = {operator.name: operator for operator in quantized_graph.operators}
 
     def fourth(rounded):
         x = samples[0]["x"].astype(np.float64)
         for name, weight in zip(NAMES, weights, strict=True):
             if name == rounded:
                 constant = operators[name].inputs[1]
-                weight = dequantized(values(made, constant), scaling(made.tensors[constant]))
+                weight = dequantized(values(quantized_graph, constant), scaling(quantized_graph.tensors[constant]))
             x = np.einsum("oi,nihw->nohw", weight[..., 0, 0], x)
             if name == rounded:
-                x = dequantized(quantized(x, scaling(made.tensors[name]), "int8"), scaling(made.tensors[name]))
+                x = dequantized(quantized(x, scaling(quantized_graph.tensors[name]), "int8"), scaling(quantized_graph.tensors[name]))
             x = x if name == NAMES[-1] else np.maximum(x, 0)
         return x
 
     head = np.random.default_rng(3).standard_normal((CHANNELS, 10))
     exact = fourth(None)
     for name in NAMES:
-        layer, other = next(layer for layer in found.layers if layer.name == name), fourth(name)
+        layer, other = next(layer for layer in measured_accuracy.layers if layer.name == name), fourth(name)
         classes = decibels([exact.mean(axis=(2, 3)) @ head], [other.mean(axis=(2, 3)) @ head])
         assert layer.alone == pytest.approx(min(decibels([exact], [other]), classes), abs=0.1)
-    assert found.worst_first[0].name == "second"
-    assert all(layer.alone is not None and layer.alone > 25 for layer in found.layers if layer.name not in ("second", "third"))
+    assert measured_accuracy.worst_first[0].name == "second"
+    assert all(layer.alone is not None and layer.alone > 25 for layer in measured_accuracy.layers if layer.name not in ("second", "third"))
 
 
 def test_inputs_are_charged_and_what_only_moves_is_not():
-    found, made = measured(chain(healthy()))
-    assert [layer.name for layer in found.layers if layer.kind == INPUT] == ["x"]
-    moved = {operator.name for operator in made.operators} - {layer.name for layer in found.layers}
-    assert moved <= {"flatten"} and not found.unmatched
+    measured_accuracy, quantized_graph = measured(chain(healthy()))
+    assert [layer.name for layer in measured_accuracy.layers if layer.kind == INPUT] == ["x"]
+    moved = {operator.name for operator in quantized_graph.operators} - {layer.name for layer in measured_accuracy.layers}
+    assert moved <= {"flatten"} and not measured_accuracy.unmatched
 
 
 def test_a_large_bias_beside_tiny_weights_leaves_sums_their_room(monkeypatch):
@@ -209,10 +209,10 @@ def test_a_large_bias_beside_tiny_weights_leaves_sums_their_room(monkeypatch):
     model.graph.initializer.append(numpy_helper.from_array(bias, "second.b"))
     next(node for node in model.graph.node if node.name == "second").input.append("second.b")
     for form in (PLAIN, QuantizedForm(per_channel=False)):
-        found, made = measured(model, form)
-        operator = next(operator for operator in made.operators if operator.name == "second")
-        assert np.abs(values(made, operator.inputs[2]).astype(np.int64)).max() < (1 << 31) - 1
-        assert found.outputs[0].ratio.decibels > 25
+        measured_accuracy, quantized_graph = measured(model, form)
+        operator = next(operator for operator in quantized_graph.operators if operator.name == "second")
+        assert np.abs(values(quantized_graph, operator.inputs[2]).astype(np.int64)).max() < (1 << 31) - 1
+        assert measured_accuracy.outputs[0].ratio.decibels > 25
     monkeypatch.setattr("lfopt.app.quantization.runtime.with_room", lambda graph: graph)
     with pytest.raises(UnsupportedModel, match=r"'second' \(Conv\): a sum may reach"):
         measured(model)
@@ -222,28 +222,30 @@ def test_a_large_bias_beside_tiny_weights_leaves_sums_their_room(monkeypatch):
 
 
 def observed(*parts):
-    found = Distribution()
+    distribution = Distribution()
     for part in parts:
-        found.add(part.astype(np.float32))
-    return found
+        distribution.add(part.astype(np.float32))
+    return distribution
 
 
 def test_distributions_lose_nothing_as_they_widen():
     rng = np.random.default_rng(0)
     parts = [np.zeros(7), *(rng.standard_normal(500) * scale for scale in (1e-3, 1, 300)), np.array([1024.0, -0.0])]
-    found, whole = observed(*parts), observed(np.concatenate(parts))
-    assert found.counts.sum() == found.elements == whole.elements == 1509
-    assert (found.least, found.greatest, found.limit, found.zeros) == (whole.least, whole.greatest, 1024.0, 8)
-    np.testing.assert_array_equal(found.counts, whole.counts)
+    distribution, whole = observed(*parts), observed(np.concatenate(parts))
+    assert distribution.counts.sum() == distribution.elements == whole.elements == 1509
+    assert (distribution.least, distribution.greatest, distribution.limit, distribution.zeros) == (whole.least, whole.greatest, 1024.0, 8)
+    np.testing.assert_array_equal(distribution.counts, whole.counts)
 
 
 @pytest.mark.parametrize("percentile", [90, 99, 99.9, 100])
 def test_percentiles_are_those_of_the_elements(percentile):
     rng = np.random.default_rng(1)
     values = np.concatenate([rng.standard_normal(20_000), rng.exponential(3, 5_000)])
-    found = observed(*np.split(values, 5))
+    distribution = observed(*np.split(values, 5))
     expected = np.quantile(values, [1 - percentile / 100, percentile / 100])
-    assert ranges({"x": found}, "percentile", percentile)["x"] == pytest.approx(expected, abs=2 * found.limit / BINS + 0.05 * (percentile > 99))
+    assert ranges({"x": distribution}, "percentile", percentile)["x"] == pytest.approx(
+        expected, abs=2 * distribution.limit / BINS + 0.05 * (percentile > 99)
+    )
 
 
 def squared_error(values, ends):
@@ -257,12 +259,12 @@ def test_the_least_squared_error_is_found(shift):
     rng = np.random.default_rng(2)
     values = rng.standard_t(2, 20_000)
     values = np.maximum(values, 0) if shift else values
-    found = observed(values)
-    mine = squared_error(values, ranges({"x": found}, "mse")["x"])
-    cuts = found.reach * np.linspace(0.02, 1, 300)
-    best = min(squared_error(values, (max(found.least, -cut), min(found.greatest, cut))) for cut in cuts)
+    distribution = observed(values)
+    mine = squared_error(values, ranges({"x": distribution}, "mse")["x"])
+    cuts = distribution.reach * np.linspace(0.02, 1, 300)
+    best = min(squared_error(values, (max(distribution.least, -cut), min(distribution.greatest, cut))) for cut in cuts)
     assert best <= mine * (1 + 1e-9) and mine <= 1.005 * best
-    assert mine < squared_error(values, (found.least, found.greatest))
+    assert mine < squared_error(values, (distribution.least, distribution.greatest))
 
 
 def test_entropy_cuts_outliers_and_nothing_else():
@@ -359,7 +361,7 @@ def test_trained_networks_are_measured(package, model, source, shape, least):
     graph = prepared(load_network(str(trained_model(package, model)), {source: shape}, "default"))
     rng = np.random.default_rng(0)
     samples = [{name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs} for _ in range(2)]
-    made = quantised(onnxruntime(), graph, samples, {}, QuantizedForm(), model)
-    found = accuracy(onnxruntime(), graph, made, samples, model, quiet)
-    assert not found.unmatched
-    assert min(output.ratio.decibels for output in found.outputs) > least
+    quantized_graph = quantised(onnxruntime(), graph, samples, {}, QuantizedForm(), model)
+    measured_accuracy = accuracy(onnxruntime(), graph, quantized_graph, samples, model, quiet)
+    assert not measured_accuracy.unmatched
+    assert min(output.ratio.decibels for output in measured_accuracy.outputs) > least

@@ -31,13 +31,13 @@ from lfopt.planning import GroupCosts
 from search.exact import solve
 from simulator.model.occupancy import likeness, occupancy, step_at
 from simulator.model.simulate import simulate
-from tests.app.pages import HOSTILE, Tags, hostile_model, made
+from tests.app.pages import HOSTILE, Tags, hostile_model, page_inputs
 from tests.frontend.exported import block
 
 
 @pytest.fixture(scope="module")
 def squeezenet(tmp_path_factory):
-    return made("zoo:squeezenet1_1", 128 * 1024, tmp_path_factory.mktemp("squeezenet"))
+    return page_inputs("zoo:squeezenet1_1", 128 * 1024, tmp_path_factory.mktemp("squeezenet"))
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,14 @@ def page(squeezenet):
 
 def test_the_page_asks_for_nothing_from_anywhere(page):
     tags = Tags(page)
-    for tag, attributes in tags.found:
+    for tag, attributes in tags.elements:
         for name in ("src", "href", "action", "data", "srcset", "poster"):
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:,")), (tag, name, value)
         assert not any(name.startswith("on") for name in attributes), (tag, attributes)
-    assert {"link", "img", "iframe", "object"} & {tag for tag, _ in tags.found} == {"link"}
+    assert {"link", "img", "iframe", "object"} & {tag for tag, _ in tags.elements} == {"link"}
     assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page)
-    policy = next(attributes["content"] for tag, attributes in tags.found if attributes.get("http-equiv") == "Content-Security-Policy")
+    policy = next(attributes["content"] for tag, attributes in tags.elements if attributes.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None and policy.startswith("default-src 'none'")
 
 
@@ -86,9 +86,9 @@ def test_the_data_of_the_page_add_up(page, squeezenet):
     assert all(data["colours"][a] != data["colours"][b] for a, b in touching)
     assert {tuple(cut["pair"]) for cut in data["cuts"]} == touching
     heat, report = data["heat"], simulate(squeezenet.plan, squeezenet.graph)
-    for group, found in zip(data["groups"], report.groups, strict=True):
-        assert sum(heat["bytes"][i] for i in group["ops"]) == found.dram.total
-        assert max(heat["fill"][i] for i in group["ops"]) <= found.allocated_bytes
+    for group, figures in zip(data["groups"], report.groups, strict=True):
+        assert sum(heat["bytes"][i] for i in group["ops"]) == figures.dram.total
+        assert max(heat["fill"][i] for i in group["ops"]) <= figures.allocated_bytes
     assert sum(heat["cycles"]) == report.cycles.compute
     for line in data["steps"].values():  # every part of a staircase is level or upright
         assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(line))
@@ -109,7 +109,7 @@ def test_names_from_a_model_are_text_and_nothing_else(lfopt, tmp_path):
     assert any(plain(HOSTILE) in node for group in plan["groups"] for node in group["nodes"])
     assert "<img" not in text
     tags = Tags(text)
-    assert [tag for tag, _ in tags.found].count("script") == len(tags.scripts) == 2
+    assert [tag for tag, _ in tags.elements].count("script") == len(tags.scripts) == 2
     assert text.count("</script") == 2
     assert text.count("<!--") == 0
     assert any(plain(HOSTILE) in name for name in json.loads(tags.scripts[0])["ops"]["name"])
@@ -168,7 +168,7 @@ def test_wrong_input_to_report_is_one_line_and_leaves_nothing(squeezenet, lfopt,
         ("report", squeezenet.folder, "-o", "no/such/folder/r.html"): "a file name in a folder that exists",
         ("report", squeezenet.folder, "--sweep-seconds", "-1"): "--sweep-seconds: found -1",
         ("report", squeezenet.folder, "--explain-seconds", "-1"): "--explain-seconds: found -1",
-        ("report", other): "the plan was made for 0000000000000000",
+        ("report", other): "the plan was page_inputs for 0000000000000000",
     }
     for arguments, said in cases.items():
         done = lfopt(*arguments, check=False)
@@ -236,19 +236,19 @@ def test_a_thousand_operators_are_laid_out_in_about_a_second():
 def test_neighbouring_groups_differ_in_colour_as_long_as_there_are_enough(count, data):
     pairs = st.tuples(st.integers(0, max(count - 1, 0)), st.integers(0, max(count - 1, 0)))
     near = data.draw(st.lists(pairs.filter(lambda pair: pair[0] != pair[1]), max_size=3 * count)) if count > 1 else []
-    found = colours(count, near, 8)
+    coloured = colours(count, near, 8)
     beside = [sum(k in pair for pair in set(map(frozenset, near))) for k in range(count)]
-    assert all(found[a] != found[b] for a, b in near if max(beside[a], beside[b]) < 8)
+    assert all(coloured[a] != coloured[b] for a, b in near if max(beside[a], beside[b]) < 8)
 
 
 # -- why groups end ------------------------------------------------------------------------------------------------------------------------
 
 
 def test_every_cut_is_explained_and_an_overflow_is_one(squeezenet):
-    found = cuts(squeezenet.costs, squeezenet.masks, tuple(group.mode for group in squeezenet.plan.groups))
-    assert found
-    assert {cut.verdict for cut in found} <= {"overflows", "cycle", "no gain"}  # the plan is optimal: nothing to gain
-    for cut in found:
+    boundaries = cuts(squeezenet.costs, squeezenet.masks, tuple(group.mode for group in squeezenet.plan.groups))
+    assert boundaries
+    assert {cut.verdict for cut in boundaries} <= {"overflows", "cycle", "no gain"}  # the plan is optimal: nothing to gain
+    for cut in boundaries:
         merged = squeezenet.costs.evaluate(squeezenet.masks[cut.before] | squeezenet.masks[cut.after])
         if cut.verdict == "overflows":
             assert cut.needed == merged.needed >= squeezenet.plan.hardware.buffer_bytes
@@ -261,9 +261,9 @@ def test_a_plan_with_a_cut_too_many_says_what_it_would_gain(squeezenet):
     whole = next(k for k, group in enumerate(squeezenet.plan.groups) if group.mode == "lbdf" and len(group.nodes) > 2)
     first = squeezenet.masks[whole] & -squeezenet.masks[whole]
     masks = (*squeezenet.masks[:whole], first, squeezenet.masks[whole] & ~first, *squeezenet.masks[whole + 1 :])
-    found = {(cut.before, cut.after): cut for cut in cuts(squeezenet.costs, masks, ("lbdf",) * len(masks))}
-    assert found[whole, whole + 1].verdict == "gain"
-    assert "would move" in found[whole, whole + 1].why
+    boundaries = {(cut.before, cut.after): cut for cut in cuts(squeezenet.costs, masks, ("lbdf",) * len(masks))}
+    assert boundaries[whole, whole + 1].verdict == "gain"
+    assert "would move" in boundaries[whole, whole + 1].why
 
 
 # -- pictures of what does not fit ------------------------------------------------------------------------------------------------------------
@@ -271,16 +271,16 @@ def test_a_plan_with_a_cut_too_many_says_what_it_would_gain(squeezenet):
 
 def drawn(plan: SimpleNamespace, *names: ExplainerName, optimal: bool = True, masks: tuple[int, ...] = ()) -> tuple[list, list]:
     masks = masks or plan.masks
-    found = cuts(plan.costs, masks, ("lbdf",) * len(masks))
-    return found, pictures(plan.costs, masks, found, explainers(plan.costs, names, 0), optimal=optimal, seconds=60)
+    boundaries = cuts(plan.costs, masks, ("lbdf",) * len(masks))
+    return boundaries, pictures(plan.costs, masks, boundaries, explainers(plan.costs, names, 0), optimal=optimal, seconds=60)
 
 
 def test_every_pair_that_does_not_fit_is_drawn_with_scores_on_its_links(squeezenet):
-    found, shown = drawn(squeezenet, "analytic", "random")
-    assert sorted(picture["cut"] for picture in shown) == [k for k, cut in enumerate(found) if cut.verdict == "overflows"]
-    assert [found[picture["cut"]].saves for picture in shown] == sorted((found[picture["cut"]].saves for picture in shown), reverse=True)
+    boundaries, shown = drawn(squeezenet, "analytic", "random")
+    assert sorted(picture["cut"] for picture in shown) == [k for k, cut in enumerate(boundaries) if cut.verdict == "overflows"]
+    assert [boundaries[picture["cut"]].saves for picture in shown] == sorted((boundaries[picture["cut"]].saves for picture in shown), reverse=True)
     for picture in shown:
-        cut, count = found[picture["cut"]], len(picture["links"]) // 2
+        cut, count = boundaries[picture["cut"]], len(picture["links"]) // 2
         pair = squeezenet.masks[cut.before], squeezenet.masks[cut.after]
         assert picture["ops"] == list(bits(pair[0] | pair[1]))
         assert links(squeezenet.costs.dataflow, pair[0] | pair[1]).T.ravel().tolist() == picture["links"]
@@ -304,9 +304,9 @@ def test_where_the_plan_is_not_proven_the_best_cut_of_a_pair_is_searched(squeeze
     )
     best_bytes = sum_of(costs, masks, a, b)
     masks[a], masks[b] = masks[a] | op, masks[b] ^ op  # cut in the wrong place
-    found, shown = drawn(squeezenet, "analytic", optimal=False, masks=tuple(masks))
+    boundaries, shown = drawn(squeezenet, "analytic", optimal=False, masks=tuple(masks))
     for picture in shown:
-        cut, best = found[picture["cut"]], picture["best"]
+        cut, best = boundaries[picture["cut"]], picture["best"]
         groups = [sum(1 << i for i, part in zip(picture["ops"], best["parts"], strict=True) if part == k) for k in range(max(best["parts"]) + 1)]
         assert best["bytes"] == sum(costs.price(group).dram_bytes for group in groups) <= sum_of(costs, masks, cut.before, cut.after)
         if (cut.before, cut.after) == (a, b):
@@ -360,13 +360,13 @@ def test_a_slot_is_taken_from_its_writing_to_its_last_reading():
     places = (Place("x", "map", 0, 2, 4), Place("u", "map", 8, 1, 4), Place("y", "map", 12, 1, 4))
     group = PlannedGroup(0, ("pool", "relu"), "lbdf", 1, 1, 16, 16, DramBytes(16, 16), ("x",), ("y",), places, (Loop(4, turn),))
     chip = Hardware(64, element_bytes=4)
-    found = occupancy(group, Dataflow.of(graph), chip)
+    occupied = occupancy(group, Dataflow.of(graph), chip)
     # Row r of x is read by rows r and r + 1 of the pool: it stays until the next turn's pool, the last one until its own.
-    assert found.slots[0] == (1, 1, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 0, 0)
-    assert found.slots[1] == (0, 1, 1, 0) * 4
-    assert found.slots[2] == (0, 0, 1, 1) * 4
-    assert found.most == (2, 1, 1)
-    assert (found.peak_bytes, found.peak_step, found.steps) == (12, 2, 16)  # one row of each
+    assert occupied.slots[0] == (1, 1, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 0, 0)
+    assert occupied.slots[1] == (0, 1, 1, 0) * 4
+    assert occupied.slots[2] == (0, 0, 1, 1) * 4
+    assert occupied.most == (2, 1, 1)
+    assert (occupied.peak_bytes, occupied.peak_step, occupied.steps) == (12, 2, 16)  # one row of each
     few = occupancy(group, Dataflow.of(graph), chip, points=3)
     assert len(few.shown) == 3
     assert few.peak_bytes == max(sum(4 * few.slots[p][k] for p in range(3)) for k in range(3)) == 12
@@ -378,14 +378,14 @@ def test_the_buffer_never_holds_more_than_is_set_aside_and_no_peak_is_lost(squee
     for group in squeezenet.plan.groups:
         if not group.steps:
             continue
-        found = occupancy(group, flow, squeezenet.plan.hardware, points=40)
-        assert found.steps == step_count(group.steps)
-        assert all(most <= place.slots for most, place in zip(found.most, group.places, strict=True))
-        assert found.peak_bytes <= group.allocated_bytes
-        totals = [sum(place.slot_bytes * row[k] for place, row in zip(group.places, found.slots, strict=True)) for k in range(len(found.shown))]
-        assert max(totals) == found.peak_bytes
+        occupied = occupancy(group, flow, squeezenet.plan.hardware, points=40)
+        assert occupied.steps == step_count(group.steps)
+        assert all(most <= place.slots for most, place in zip(occupied.most, group.places, strict=True))
+        assert occupied.peak_bytes <= group.allocated_bytes
+        totals = [sum(place.slot_bytes * row[k] for place, row in zip(group.places, occupied.slots, strict=True)) for k in range(len(occupied.shown))]
+        assert max(totals) == occupied.peak_bytes
         if group.mode == "lbdf":
-            rings = [(most, place.slots) for most, place in zip(found.most, group.places, strict=True) if place.purpose == "map"]
+            rings = [(most, place.slots) for most, place in zip(occupied.most, group.places, strict=True) if place.purpose == "map"]
             assert all(most == slots for most, slots in rings)  # F_beta is tight
 
 

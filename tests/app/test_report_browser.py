@@ -9,7 +9,7 @@ import pytest
 
 from lfopt.app.report.summary import page_of
 from tests.app.browser import Browser, chromium
-from tests.app.pages import hostile_model, made
+from tests.app.pages import hostile_model, page_inputs
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium at hand (Debian: apt-get install chromium)")
 
@@ -26,7 +26,7 @@ def browser():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    plan = made("zoo:mobilenet_v2", 128 * 1024, folder)
+    plan = page_inputs("zoo:mobilenet_v2", 128 * 1024, folder)
     (folder / "report.html").write_text(page_of(plan.plan, plan.graph, 0.5))
     return folder / "report.html"
 
@@ -243,7 +243,7 @@ def test_every_group_can_be_selected_without_a_complaint(opened):
 
 def test_hostile_names_do_nothing_but_stand_there(browser, tmp_path):
     hostile_model(tmp_path / "h.onnx")
-    plan = made(str(tmp_path / "h.onnx"), 64 * 1024, tmp_path / "plan")
+    plan = page_inputs(str(tmp_path / "h.onnx"), 64 * 1024, tmp_path / "plan")
     (tmp_path / "report.html").write_text(page_of(plan.plan, plan.graph, 0))
     browser.open(tmp_path / "report.html")
     browser.run("document.getElementById('find').focus()")
@@ -306,7 +306,7 @@ def test_hovering_over_a_link_says_its_score(opened):
 
 
 def test_a_buffer_without_a_limit_is_called_so_and_nothing_is_a_share_of_it(browser, tmp_path):
-    plan = made("zoo:squeezenet1_1", 1 << 40, tmp_path)
+    plan = page_inputs("zoo:squeezenet1_1", 1 << 40, tmp_path)
     (tmp_path / "report.html").write_text(page_of(plan.plan, plan.graph, 0.5, explain_seconds=0))
     browser.open(tmp_path / "report.html")
     assert browser.complaints() == []

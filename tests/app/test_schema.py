@@ -41,13 +41,13 @@ def valid(document: str, data: Any) -> str:
     return "" if fault is None else f"{fault.json_path}: {fault.message[:200]}"
 
 
-def checker(document: str, jsonschema: Any, made: dict[str, Any] = {}) -> Any:  # noqa: B006
+def checker(document: str, jsonschema: Any, validators: dict[str, Any] = {}) -> Any:  # noqa: B006
     """Made once for each kind of file."""
-    if document not in made:
-        found = schema(document)  # type: ignore[arg-type]
-        jsonschema.Draft202012Validator.check_schema(found)
-        made[document] = jsonschema.Draft202012Validator(found)
-    return made[document]
+    if document not in validators:
+        document_schema = schema(document)  # type: ignore[arg-type]
+        jsonschema.Draft202012Validator.check_schema(document_schema)
+        validators[document] = jsonschema.Draft202012Validator(document_schema)
+    return validators[document]
 
 
 def written(folder: Path, network: str, kib: int, scheme: Scheme, traffic: Traffic) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def written(folder: Path, network: str, kib: int, scheme: Scheme, traffic: Traff
 
 
 def planned(folder: Path, costs: GroupCosts) -> dict[str, Any]:
-    found = solve(costs, SearchOptions(time_limit=5))
+    searched = solve(costs, SearchOptions(time_limit=5))
     graph = costs.dataflow.graph
-    write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph, folder)
+    write_files(make_draft(graph, costs, searched, searched.lower_bound_bytes).finished(), graph, folder)
     return json.loads((folder / "plan.json").read_text())
 
 

@@ -17,16 +17,16 @@ Change = Callable[[dict[str, Any]], object]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def plan_folder(tmp_path_factory):
     """A plan of MobileNetV2 for 128 KiB, made once."""
     return tmp_path_factory.mktemp("plan")
 
 
 @pytest.fixture
-def folder(made, lfopt) -> Path:
-    if not (made / "plan.json").exists():
-        lfopt("search", "--config", "mobilenet_v2.yaml", "--method", "exact", "--out", made)
-    return made
+def folder(plan_folder, lfopt) -> Path:
+    if not (plan_folder / "plan.json").exists():
+        lfopt("search", "--config", "mobilenet_v2.yaml", "--method", "exact", "--out", plan_folder)
+    return plan_folder
 
 
 @pytest.fixture

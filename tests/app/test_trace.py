@@ -48,11 +48,11 @@ def checked(text: str) -> list[dict]:
 
 
 def by_track(events: list[dict]) -> dict[int, list[dict]]:
-    found = defaultdict(list)
+    by_key = defaultdict(list)
     for event in events:
         if event["ph"] == "X":
-            found[event["tid"]].append(event)
-    return found
+            by_key[event["tid"]].append(event)
+    return by_key
 
 
 def test_a_trace_of_the_model_adds_up_to_the_model(planned):

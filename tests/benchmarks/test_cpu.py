@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.bench_cpu_memory import Failed, peak_bytes
+from benchmarks.bench_cpu_memory import ProcessFailed, peak_bytes
 from benchmarks.bench_traffic import BLOCKS
-from benchmarks.cpu import CLASSIC, MOBILE, Subject, family, feeds, planned
-from benchmarks.engines import TIMES, Engine, Refused, error_of, measured
+from benchmarks.cpu import CLASSIC, MOBILE, BenchmarkNetwork, family, feeds, planned
+from benchmarks.engines import TIMES, EngineProcess, Refused, error_of, measured
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
 
@@ -34,14 +34,14 @@ def embedded() -> Graph:
 
 
 def test_token_ids_are_below_the_vocabulary_and_masks_are_ones() -> None:
-    found = feeds(embedded(), np.random.default_rng(0))
-    assert found["ids"].dtype == np.int64 and set(found["ids"].ravel()) == {0, 1, 2, 3, 4}
-    assert (found["mask"] == 1).all()
+    arrays = feeds(embedded(), np.random.default_rng(0))
+    assert arrays["ids"].dtype == np.int64 and set(arrays["ids"].ravel()) == {0, 1, 2, 3, 4}
+    assert (arrays["mask"] == 1).all()
 
 
 @pytest.mark.parametrize(("name", "expected"), [(MOBILE[2], "mobile"), (CLASSIC[2], "classic")])
 def test_depthwise_convolutions_make_a_network_mobile(name: str, expected: str) -> None:
-    assert family(Subject(name, None, {}).graph()) == expected
+    assert family(BenchmarkNetwork(name, None, {}).graph()) == expected
 
 
 def test_blocks_are_what_their_names_say() -> None:
@@ -59,7 +59,7 @@ def test_peak_memory_is_that_of_the_process_alone_and_seen_after_it_was_freed() 
 
 
 def test_a_process_that_fails_is_not_measured() -> None:
-    with pytest.raises(Failed, match=r"ended with 3: too bad"):
+    with pytest.raises(ProcessFailed, match=r"ended with 3: too bad"):
         peak_bytes([sys.executable, "-c", "import sys; sys.stderr.write('too bad\\n'); sys.exit(3)"])
 
 
@@ -75,16 +75,16 @@ def test_an_engine_in_a_process_of_its_own_computes_the_plan(tmp_path: Path, val
     model = helper.make_graph(nodes, "small", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
     graph = from_model(helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
     plans = planned(graph, ["exact"], 1 << 20, tmp_path)
-    found = measured(graph, values, plans, [], threads=2, rounds=2)["exact"]
-    assert 0 < found.error < 1e-6 and found.runs == 2 * TIMES
-    assert 0 < found.least <= found.median and 0 < found.huge_bytes + 1 <= found.resident_bytes
+    times = measured(graph, values, plans, [], threads=2, rounds=2)["exact"]
+    assert 0 < times.error < 1e-6 and times.runs == 2 * TIMES
+    assert 0 < times.least <= times.median and 0 < times.huge_bytes + 1 <= times.resident_bytes
 
 
 @pytest.mark.parametrize(
     ("program", "reason"), [("/bin/false", "it ended with 1"), (sys.executable, "it ended with 1: KeyError: 'TURBO'")], ids=["ends", "unknown"]
 )
 def test_an_engine_that_ends_says_how(tmp_path: Path, program: str, reason: str) -> None:
-    engine = Engine("TURBO", Path(program), tmp_path)
+    engine = EngineProcess("TURBO", Path(program), tmp_path)
     with pytest.raises(Refused, match=re.escape(reason)):
         engine.ask(do="run", times=1)
     engine.close()

@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def table(title: str) -> Table:
-    found = Table("network", title=title)
-    found.add_column("x\nslower", justify="right")
-    found.add_row("[bold]vgg|16[/]", "2.5\n1.5")
-    return found
+    sheet = Table("network", title=title)
+    sheet.add_column("x\nslower", justify="right")
+    sheet.add_row("[bold]vgg|16[/]", "2.5\n1.5")
+    return sheet
 
 
 def test_a_table_is_markdown_with_the_same_cells() -> None:
@@ -60,7 +60,7 @@ def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_every_benchmark_finds_a_page_that_it_may_write() -> None:
     """A page that there is has one measured part, so that minutes of measuring do not end in an error."""
-    names = {found for path in (ROOT / "benchmarks").glob("*.py") for found in re.findall(r'Sheet\("([\w-]+)"', path.read_text())}
+    names = {page for path in (ROOT / "benchmarks").glob("*.py") for page in re.findall(r'Sheet\("([\w-]+)"', path.read_text())}
     pages = {path.stem: path.read_text() for path in (ROOT / "docs" / "results").glob("*.md")}
     assert {"paper", "cpu", "rtl", "fusion"} <= names & pages.keys()
     assert [name for name in names & pages.keys() if not pages[name].count(BEGIN) == pages[name].count(END) == 1] == []

@@ -27,11 +27,11 @@ OPERATIONS = """"ifm_shape_n","ifm_shape_c","ifm_shape_h","ifm_shape_w","ifm_mem
 
 
 def convolution(size: int, kernel: int, stride: int, pads: tuple[int, int, int, int]) -> Graph:
-    made = (size + pads[0] + pads[2] - kernel) // stride + 1
+    extent = (size + pads[0] + pads[2] - kernel) // stride + 1
     values = {"w": np.zeros((4, 3, kernel, kernel), np.int8), "b": np.zeros(4, np.int32)}
     by_channel = {name: Quantization((0.5,) * 4, (0,) * 4, 0) for name in values}
     tensors = [Tensor(name, array.shape, str(array.dtype), by_channel[name]) for name, array in values.items()]
-    tensors += [Tensor(name, shape, "int8", Quantization((1.0,), (0,))) for name, shape in (("x", (1, 3, size, size)), ("y", (1, 4, made, made)))]
+    tensors += [Tensor(name, shape, "int8", Quantization((1.0,), (0,))) for name, shape in (("x", (1, 3, size, size)), ("y", (1, 4, extent, extent)))]
     attributes = {"strides": (stride, stride), "pads": pads, "group": 1}
     operator = Operator("conv", "Conv", ("x", "w", "b"), ("y",), attributes)
     return Graph("g", (operator,), {tensor.name: tensor for tensor in tensors}, values, ("x",), ("y",), 21)
@@ -69,11 +69,11 @@ def test_weights_are_ohwi_and_their_scales_follow() -> None:
 def test_a_report_counts_what_crosses_to_memories_off_the_chip() -> None:
     summary = f"{','.join(SUMMARY)}\n{','.join(SUMMARY.values())}\n"
     database = f'<debug><table name="other">x</table><table name="perf_debug"><![CDATA[\n{OPERATIONS}]]></table></debug>'
-    found = report(SETTING, summary, database, (1, 3, 4, 6))
-    assert (found.dram_bytes, found.map_bytes, found.weight_bytes, found.image_bytes) == (805, 570, 235, 400)
-    assert (found.image_efficiency, found.latency_cycles, found.sram_bytes, found.weight_ratio) == (0.25, 7000, 253_440, 0.9)
+    vela_report = report(SETTING, summary, database, (1, 3, 4, 6))
+    assert (vela_report.dram_bytes, vela_report.map_bytes, vela_report.weight_bytes, vela_report.image_bytes) == (805, 570, 235, 400)
+    assert (vela_report.image_efficiency, vela_report.latency_cycles, vela_report.sram_bytes, vela_report.weight_ratio) == (0.25, 7000, 253_440, 0.9)
 
 
 def test_what_we_counted_is_on_the_page_of_the_rtl() -> None:
-    found = counted((ROOT / "docs" / "results" / "rtl.md").read_text())
-    assert all(0 < found[name, plan][0] < found[name, "layer by layer"][0] for name in ("mobilenet_v2", "resnet18") for plan in PLANS)
+    counts = counted((ROOT / "docs" / "results" / "rtl.md").read_text())
+    assert all(0 < counts[name, plan][0] < counts[name, "layer by layer"][0] for name in ("mobilenet_v2", "resnet18") for plan in PLANS)

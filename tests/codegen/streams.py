@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.accel import encode
-from hw_rtl.emulator import Emulation, Order, emulate
+from hw_rtl.emulator import Emulation, QueueOrder, emulate
 from lfopt.app.streams import memory, outputs
 from lfopt.ir import CommandStream, Graph, Plan
 from lfopt.isa.tables import Class
@@ -14,7 +14,7 @@ from lfopt.planning import dram_at_port
 from tests.random_plans import Values
 
 
-def emulated(stream: CommandStream, inputs: Values, order: Order, seed: int) -> Emulation:
+def emulated(stream: CommandStream, inputs: Values, order: QueueOrder, seed: int) -> Emulation:
     """The stream on a chip full of garbage; every pair of accesses that no wait orders is an error."""
     found = memory(stream, dict(inputs))
     return emulate(
@@ -25,7 +25,7 @@ def emulated(stream: CommandStream, inputs: Values, order: Order, seed: int) -> 
 def disagreement(plan: Plan, graph: Graph, inputs: Values, seed: int) -> list[str]:
     """Where the stream differs from the plan's bytes and the network's outputs."""
     stream = encode(plan, graph)
-    done = emulated(stream, inputs, list(Order)[seed % len(Order)], seed)
+    done = emulated(stream, inputs, list(QueueOrder)[seed % len(QueueOrder)], seed)
     planned, found = dram_at_port(plan.groups), list[str]()
     counted = (done.read[Class.INPUT], done.read[Class.WEIGHT], done.read[Class.PARAMETER], done.written[Class.OUTPUT])
     if counted != (planned.input, planned.weight, planned.parameter, planned.output):

@@ -51,9 +51,9 @@ def _flow(nodes: list[onnx.NodeProto], shape: tuple[int, ...], outputs: list[str
 
 def random_groups(count: int, most: int) -> list[tuple[Dataflow, int]]:
     """Connected, convex groups of random networks, of 2 to `most` operators."""
-    found: list[tuple[Dataflow, int]] = []
+    groups: list[tuple[Dataflow, int]] = []
     seed = 0
-    while len(found) < count:
+    while len(groups) < count:
         seed += 1
         rng = np.random.default_rng(seed)
         flow = Dataflow.of(random_graph(rng, int(rng.integers(3, 16))))
@@ -63,11 +63,11 @@ def random_groups(count: int, most: int) -> list[tuple[Dataflow, int]]:
                 for j in bits(mask):
                     mask |= flow.descendants[i] & flow.ancestors[j]
             if 1 < mask.bit_count() <= most and connected(flow.neighbours, mask) and not convex_gap(flow, mask):
-                found.append((flow, mask))
-    return found
+                groups.append((flow, mask))
+    return groups
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's."""
-    found: Any = spearmanr(a, b)
-    return float(found.statistic)
+    correlation: Any = spearmanr(a, b)
+    return float(correlation.statistic)

@@ -82,14 +82,14 @@ def test_readers_of_a_map_that_is_cut_off_may_stay_together() -> None:
 
 def minimal_cuts(flow: Dataflow, mask: int, u: int, v: int) -> set[tuple[int, int]]:
     """Every way to divide a group between u and v, by trying all sets: no link runs back, both sides hang together."""
-    found: set[tuple[int, int]] = set()
+    divisions: set[tuple[int, int]] = set()
     part = mask
     while part := (part - 1) & mask:
         rest = mask ^ part
         apart = (part >> u & 1) != (part >> v & 1)
         if apart and all(not flow.preds[i] & rest for i in bits(part)) and connected(flow.neighbours, part) and connected(flow.neighbours, rest):
-            found.add((part, rest))
-    return found
+            divisions.add((part, rest))
+    return divisions
 
 
 def test_cuts_are_the_minimal_ones_that_hold_the_link_and_no_others() -> None:

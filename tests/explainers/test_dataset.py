@@ -34,15 +34,15 @@ NETWORKS = ("zoo:squeezenet1_1", "zoo:mobilenet_v3_small", "zoo:fsrcnn")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def dataset_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "set"
     command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
     return folder
 
 
 @pytest.fixture(scope="module", params=["lbdf", "brr"])
-def read(request, made) -> Dataset:
-    return Dataset.read(made, request.param, dataflow)
+def read(request, dataset_folder) -> Dataset:
+    return Dataset.read(dataset_folder, request.param, dataflow)
 
 
 def _copy(folder: Path, to: Path) -> Path:
@@ -119,10 +119,10 @@ def test_a_group_says_where_it_comes_from_and_its_draw_gives_it_again(read):
     assert origin["family"] == "FSRCNN"
 
 
-def test_networks_with_squeeze_and_excite_are_left_out_of_brr(made):
+def test_networks_with_squeeze_and_excite_are_left_out_of_brr(dataset_folder):
     assert [gated(dataflow(name)) for name in NETWORKS] == [False, True, False]
     assert gated(dataflow("zoo:efficientnet_b0"))
-    brr = json.loads((made / "dataset.json").read_text())["schemes"]["brr"]
+    brr = json.loads((dataset_folder / "dataset.json").read_text())["schemes"]["brr"]
     assert brr["left_out"] == ["mobilenet_v3_small"]
     assert [entry["network"]["name"] for entry in brr["networks"]] == ["squeezenet1_1", "fsrcnn"]
 
@@ -163,8 +163,8 @@ def test_quotas_and_families():
     ]  # fmt: skip
 
 
-def test_pyg_reads_the_graphs_of_a_data_set_without_lfopt(made, tmp_path):
-    folder = _copy(made, tmp_path / "set")
+def test_pyg_reads_the_graphs_of_a_data_set_without_lfopt(dataset_folder, tmp_path):
+    folder = _copy(dataset_folder, tmp_path / "set")
     command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False, scheme="brr", form="pyg")
     script = """
 import sys, torch
@@ -217,9 +217,9 @@ def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
     assert not np.array_equal(splits(read, "random", 4).test, split.test)
 
 
-def test_repeated_blocks_stay_together(made):
+def test_repeated_blocks_stay_together(dataset_folder):
     """Two files of one network: every group has a twin."""
-    once = Dataset.read(made, "lbdf", dataflow)
+    once = Dataset.read(dataset_folder, "lbdf", dataflow)
     twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.sha256, once.load)
     split = splits(twice, "random", 0)
     for part in (split.train, split.validation, split.test):
@@ -227,24 +227,24 @@ def test_repeated_blocks_stay_together(made):
     assert abs(len(split.train) - 1.6 * len(once)) <= 6
 
 
-def test_a_split_by_family_keeps_families_and_their_twins_out_of_training(made):
-    found = Dataset.read(made, "lbdf", dataflow)
-    split = splits(found, "family", 0, held_out=("MobileNet",))
-    assert set(found.families[split.test].tolist()) == {"MobileNet"}
-    assert set(found.families[split.train].tolist()) == {"SqueezeNet", "FSRCNN"}
-    assert not set(found.structure_hashes[split.train].tolist()) & set(found.structure_hashes[split.test].tolist())
+def test_a_split_by_family_keeps_families_and_their_twins_out_of_training(dataset_folder):
+    data = Dataset.read(dataset_folder, "lbdf", dataflow)
+    split = splits(data, "family", 0, held_out=("MobileNet",))
+    assert set(data.families[split.test].tolist()) == {"MobileNet"}
+    assert set(data.families[split.train].tolist()) == {"SqueezeNet", "FSRCNN"}
+    assert not set(data.structure_hashes[split.train].tolist()) & set(data.structure_hashes[split.test].tolist())
     with pytest.raises(InvalidConfig, match=f"held out are {', '.join(HELD_OUT)}; the data set has FSRCNN, MobileNet, SqueezeNet"):
-        splits(found, "family", 0)
+        splits(data, "family", 0)
 
 
 # -- making it ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_seed_decides_everything_and_another_gives_other_groups(made, tmp_path, capsys):
+def test_a_seed_decides_everything_and_another_gives_other_groups(dataset_folder, tmp_path, capsys):
     command(*NETWORKS, out_dir=tmp_path / "again", groups=120, jobs=1, zoo=False, scheme="brr")
     command(*NETWORKS, out_dir=tmp_path / "other", groups=120, jobs=1, zoo=False, scheme="brr", seed=1)
-    first, again, other = (Shard.read(folder / "brr/squeezenet1_1.npz") for folder in (made, tmp_path / "again", tmp_path / "other"))
-    assert (made / "brr/squeezenet1_1.npz").read_bytes() == (tmp_path / "again/brr/squeezenet1_1.npz").read_bytes()
+    first, again, other = (Shard.read(folder / "brr/squeezenet1_1.npz") for folder in (dataset_folder, tmp_path / "again", tmp_path / "other"))
+    assert (dataset_folder / "brr/squeezenet1_1.npz").read_bytes() == (tmp_path / "again/brr/squeezenet1_1.npz").read_bytes()
     assert len(first) == len(again) == len(other) and {first.mask(k) for k in range(9)} != {other.mask(k) for k in range(9)}
     assert "squeezenet1_1" in capsys.readouterr().out
 
@@ -252,12 +252,12 @@ def test_a_seed_decides_everything_and_another_gives_other_groups(made, tmp_path
 def test_structures_come_before_their_repeats():
     flow = dataflow("zoo:resnet34")
     costs = GroupCosts(flow, LABELLED_FOR, epilogue=False)
-    found = sample(Checker(costs, "lbdf"), drawer(costs), 100, (0,))
-    assert len(np.unique(structure_hashes(GroupGraphs(flow, LABELLED_FOR), found.masks))) == 100
+    sampled = sample(Checker(costs, "lbdf"), drawer(costs), 100, (0,))
+    assert len(np.unique(structure_hashes(GroupGraphs(flow, LABELLED_FOR), sampled.masks))) == 100
 
 
-def test_finished_shards_are_kept_and_missing_or_damaged_ones_made_anew(made, tmp_path, capsys):
-    folder = _copy(made, tmp_path / "set")
+def test_finished_shards_are_kept_and_missing_or_damaged_ones_made_anew(dataset_folder, tmp_path, capsys):
+    folder = _copy(dataset_folder, tmp_path / "set")
     before = _files(folder)
     kept = folder / "lbdf/fsrcnn.npz"
     os.utime(kept, ns=(1, 1))
@@ -269,8 +269,8 @@ def test_finished_shards_are_kept_and_missing_or_damaged_ones_made_anew(made, tm
     assert "it is made anew" in capsys.readouterr().err
 
 
-def test_a_folder_of_other_settings_is_refused_and_left_alone(lfopt, made, tmp_path):
-    folder = _copy(made, tmp_path / "set")
+def test_a_folder_of_other_settings_is_refused_and_left_alone(lfopt, dataset_folder, tmp_path):
+    folder = _copy(dataset_folder, tmp_path / "set")
     before = _files(folder)
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"seed": 1}, "seed: found 0, asked for 1"),
@@ -286,15 +286,15 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(lfopt, made, tmp_p
     assert _files(folder) == before
 
 
-def test_labels_that_the_checker_no_longer_gives_are_refused(made, tmp_path):
-    folder = _copy(made, tmp_path / "set")
+def test_labels_that_the_checker_no_longer_gives_are_refused(dataset_folder, tmp_path):
+    folder = _copy(dataset_folder, tmp_path / "set")
     path = folder / "lbdf/fsrcnn.npz"
     shard = Shard.read(path)
     shard.need[0] += 2
     with path.open("wb") as file:
         shard.save(file)
     manifest = folder / "dataset.json"
-    before, after = (hashlib.sha256((at / "lbdf/fsrcnn.npz").read_bytes()).hexdigest() for at in (made, folder))
+    before, after = (hashlib.sha256((at / "lbdf/fsrcnn.npz").read_bytes()).hexdigest() for at in (dataset_folder, folder))
     manifest.write_text(manifest.read_text().replace(before, after))
     with pytest.raises(InvalidConfig, match="zoo:fsrcnn: the checker labels its groups otherwise"):
         Dataset.read(folder, "lbdf", dataflow).graphs()
@@ -331,10 +331,10 @@ def test_an_unknown_scheme_and_a_missing_file_end_with_code_2(lfopt, tmp_path):
     assert not (tmp_path / "set").exists()
 
 
-def test_a_damaged_data_set_is_one_line(made, tmp_path):
+def test_a_damaged_data_set_is_one_line(dataset_folder, tmp_path):
     with pytest.raises(InvalidConfig, match=r"`lfopt dataset -o .* makes a data set"):
         Dataset.read(tmp_path, "lbdf", dataflow)
-    folder = _copy(made, tmp_path / "set")
+    folder = _copy(dataset_folder, tmp_path / "set")
     (folder / "lbdf/fsrcnn.npz").write_bytes((folder / "brr/fsrcnn.npz").read_bytes())
     with pytest.raises(InvalidConfig, match=r"fsrcnn\.npz: its SHA-256 is"):
         Dataset.read(folder, "lbdf", dataflow)
@@ -348,8 +348,8 @@ def test_a_damaged_data_set_is_one_line(made, tmp_path):
             Dataset.read(folder, "lbdf", dataflow)
 
 
-def test_a_network_that_has_changed_is_noticed(made):
-    changed = Dataset.read(made, "lbdf", lambda _: dataflow("zoo:fsrcnn_deconv"))
+def test_a_network_that_has_changed_is_noticed(dataset_folder):
+    changed = Dataset.read(dataset_folder, "lbdf", lambda _: dataflow("zoo:fsrcnn_deconv"))
     with pytest.raises(InvalidConfig, match="is not the network that the data set was made of"):
         changed.graphs([0])
 
@@ -360,7 +360,7 @@ def test_without_joblib_one_line_names_the_extra(tmp_path, monkeypatch):
         command(out_dir=tmp_path / "set")
 
 
-def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(made, tmp_path, monkeypatch, capsys):
+def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(dataset_folder, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "set"
 
     def interrupted(order, flow, drawer):
@@ -379,7 +379,7 @@ def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(made, tmp
     for path in folder.glob("lbdf/*"):
         os.utime(path, ns=(1, 1))
     command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
-    assert _files(folder) == _files(made)
+    assert _files(folder) == _files(dataset_folder)
     assert (folder / "lbdf/squeezenet1_1.npz").stat().st_mtime_ns == 1
 
 

@@ -73,7 +73,7 @@ def test_most_verdicts_are_right_on_networks_drawn_at_random(scheme: LabelScheme
         guessed = FORMULAS[scheme](BeyondFormulas(flow, chip), member_table(groups, len(flow)))
         exact = np.array([checker.need(group) for group in groups])
         assert (guessed[exact < NEVER] > 0).all()
-        right += [(guess < beta) == (found < beta) for guess, found in zip(guessed, exact, strict=True) for beta in BETAS]
+        right += [(guess < beta) == (needed < beta) for guess, needed in zip(guessed, exact, strict=True) for beta in BETAS]
     assert len(right) > 500
     assert np.mean(right) >= ROUGH[scheme]
 

@@ -104,9 +104,9 @@ def test_the_one_link_to_blame_is_blamed_most(name, at):
 
 def test_explainers_want_weights_beside_those_of_the_predictor(predictor, rule, tmp_path):
     for name, make in MAKERS.items():
-        for found in (Predictor(predictor.weights), Predictor(predictor.weights, tmp_path / "mine.safetensors")):
+        for without_weights in (Predictor(predictor.weights), Predictor(predictor.weights, tmp_path / "mine.safetensors")):
             with pytest.raises(InvalidConfig, match=name):
-                make(rule, found)
+                make(rule, without_weights)
 
 
 # -- PGExplainer -------------------------------------------------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ def test_pg_learns_what_cuts_free_and_gives_it_for_links_that_it_has_not_seen(lb
     weights, losses = train_pg.train(predictor, queries[::2], train_pg.PGSettings(epochs=60), 0, quiet)
     assert losses[-1] < losses[0]
     assert set(weights) == set(PG_NAMES)
-    found = [LinkScores(weights)(predictor.embed(each), each.graph.links) for each in queries[1::2]]
-    assert np.mean([rank_correlation(a, b) for a, b in zip(found, truth[1::2], strict=True) if np.ptp(a) and np.ptp(b)]) > 0.3
+    scores = [LinkScores(weights)(predictor.embed(each), each.graph.links) for each in queries[1::2]]
+    assert np.mean([rank_correlation(a, b) for a, b in zip(scores, truth[1::2], strict=True) if np.ptp(a) and np.ptp(b)]) > 0.3
 
 
 # -- RG-Explainer ------------------------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_the_agent_in_numpy_does_what_is_likeliest_in_torch(predictor, rule, mas
 def test_explanations_follow_the_example_or_are_drawn_hang_together_and_are_rewarded_in_their_order(lbdf, masks):
     predictor, queries = Predictor.load("lbdf"), queries_of(lbdf, masks)
     torch.manual_seed(0)
-    worth = [train_pg.shares(found) for found in train_pg.freed(predictor, queries)]
+    worth = [train_pg.shares(doublings) for doublings in train_pg.freed(predictor, queries)]
     settings = train_rg.RGSettings()
     examples = [train_rg.example(len(each.graph), each.graph.links, shares, settings.price) for each, shares in zip(queries, worth, strict=True)]
     groups = Padded.of(queries, worth, examples, [predictor.embed(each) for each in queries])
@@ -199,11 +199,11 @@ def test_explanations_follow_the_example_or_are_drawn_hang_together_and_are_rewa
     for k, example in enumerate(examples):
         assert sorted(example, key=shown.order[k].tolist().__getitem__) == example
         assert sorted(example) == np.flatnonzero(shown.chosen[k].numpy()).tolist()
-    found = draw(policy, groups)
-    assert (found.likelihood <= 1e-6).all()
-    rewarded = train_rg.rewards(groups, found, settings).tolist()
+    drawn_explanations = draw(policy, groups)
+    assert (drawn_explanations.likelihood <= 1e-6).all()
+    rewarded = train_rg.rewards(groups, drawn_explanations, settings).tolist()
     for k, each in enumerate(queries):
-        chosen = sorted(np.flatnonzero(found.chosen[k].numpy()).tolist(), key=found.order[k].tolist().__getitem__)
+        chosen = sorted(np.flatnonzero(drawn_explanations.chosen[k].numpy()).tolist(), key=drawn_explanations.order[k].tolist().__getitem__)
         assert max(chosen) < len(each.graph)
         assert part_of(each, chosen).mask == sum(1 << each.graph.operators[i] for i in chosen)
         links = dict(zip(map(frozenset, each.graph.links.T.tolist()), worth[k].tolist(), strict=True))
@@ -224,8 +224,8 @@ def test_rg_learns_from(shown, epochs, lbdf, masks):
     assert set(weights) == set(RG_NAMES) and len(history) == 12
     agent = Agent(weights)
     gained: list[float] = []
-    for each, found in zip(queries, train_pg.freed(predictor, queries), strict=True):
-        worth, links = train_pg.shares(found), each.graph.links
+    for each, doublings in zip(queries, train_pg.freed(predictor, queries), strict=True):
+        worth, links = train_pg.shares(doublings), each.graph.links
         gained.append(worth[link_scores(*agent.order(predictor.embed(each), links), links, len(each.graph)).argmax()] - worth.mean())
     assert np.mean(gained) > 0.1, gained
 
@@ -236,9 +236,9 @@ def test_rg_learns_from(shown, epochs, lbdf, masks):
 def test_gnne_says_the_same_of_a_group_whatever_was_asked_before(predictor, rule, masks):
     few = [mask for mask in masks if mask.bit_count() > 4][:3]
     explain, again = (gnn_explainer(rule, predictor, 0, epochs=5) for _ in range(2))
-    found = [explain(mask) for mask in few]
-    assert all(np.allclose(scores, again(mask), atol=1e-4) for mask, scores in reversed(list(zip(few, found, strict=True))))
-    assert all(((scores >= 0) & (scores <= 1)).all() and scores.std() > 0 for scores in found)
+    first_scores = [explain(mask) for mask in few]
+    assert all(np.allclose(scores, again(mask), atol=1e-4) for mask, scores in reversed(list(zip(few, first_scores, strict=True))))
+    assert all(((scores >= 0) & (scores <= 1)).all() and scores.std() > 0 for scores in first_scores)
     assert explain(1).shape == (0,)
 
 
@@ -267,23 +267,23 @@ def toy() -> tuple[ValidityQuery, Predictor]:
 
 def test_fidelity_of_the_right_explanation_is_exactly_one_and_zero(toy):
     query, predictor = toy
-    found = measures([(query, np.array([4.0, 1, 2, 3]))], predictor, kept=1)
-    assert (found["fidelity_plus"], found["fidelity_minus"]) == (1, 0)
-    assert found["unfaithfulness"] == pytest.approx(0, abs=1e-6)
-    assert found["sparsity"] == pytest.approx(3 / 4)
+    figures = measures([(query, np.array([4.0, 1, 2, 3]))], predictor, kept=1)
+    assert (figures["fidelity_plus"], figures["fidelity_minus"]) == (1, 0)
+    assert figures["unfaithfulness"] == pytest.approx(0, abs=1e-6)
+    assert figures["sparsity"] == pytest.approx(3 / 4)
 
 
 def test_fidelity_of_the_wrong_explanation_is_exactly_zero_and_one(toy):
     query, predictor = toy
-    found = measures([(query, np.array([1.0, 4, 2, 3]))], predictor, kept=1)
-    assert (found["fidelity_plus"], found["fidelity_minus"]) == (0, 1)
-    assert found["unfaithfulness"] > 0.5
+    figures = measures([(query, np.array([1.0, 4, 2, 3]))], predictor, kept=1)
+    assert (figures["fidelity_plus"], figures["fidelity_minus"]) == (0, 1)
+    assert figures["unfaithfulness"] > 0.5
 
 
 def test_links_that_are_no_part_of_an_explanation_are_not_blamed(toy):
     query, predictor = toy
-    found = measures([(query, np.array([-np.inf, 4, 2, -np.inf]))], predictor, kept=3)
-    assert (found["fidelity_plus"], found["fidelity_minus"], found["sparsity"]) == (0, 1, pytest.approx(2 / 4))
+    figures = measures([(query, np.array([-np.inf, 4, 2, -np.inf]))], predictor, kept=3)
+    assert (figures["fidelity_plus"], figures["fidelity_minus"], figures["sparsity"]) == (0, 1, pytest.approx(2 / 4))
 
 
 def test_groups_without_enough_links_are_not_measured(toy):

@@ -39,12 +39,12 @@ def flow_of(name: str) -> Dataflow:
 def drawn(name: str, count: int, seed: int, scheme: str = "lbdf") -> list[int]:
     """Groups as a random search meets them."""
     costs = GroupCosts(flow_of(name), Hardware(BETA), scheme=scheme, epilogue=False)
-    draw, found = drawer(costs), dict[int, None]()
+    draw, met = drawer(costs), dict[int, None]()
     for number in range(count):
-        found.update(dict.fromkeys(draw((seed, number), lambda mask: costs.least_need(mask)[1] < BETA)))
-        if len(found) >= count:
+        met.update(dict.fromkeys(draw((seed, number), lambda mask: costs.least_need(mask)[1] < BETA)))
+        if len(met) >= count:
             break
-    return list(found)[:count]
+    return list(met)[:count]
 
 
 def rule_of(name: str, scheme: LabelScheme = "lbdf", beta: int = BETA) -> SchemeRule:
@@ -78,12 +78,12 @@ def test_parts_of_a_batch_are_whole_groups_and_lose_nothing():
     groups, masks = GroupGraphs(flow_of("mobilenet_v2"), Hardware(BETA)), drawn("mobilenet_v2", 50, 2)
     for operators in (1, 40, 10**6):
         parts = list(pieces(groups.batch(masks), operators))
-        shift, found = 0, []
+        shift, shifted = 0, []
         for part in parts:
-            found.append(part.links + shift)
+            shifted.append(part.links + shift)
             shift += len(part.features)
         assert sum(map(len, parts)) == len(masks)
-        assert np.array_equal(np.concatenate(found, 1), groups.batch(masks).links)
+        assert np.array_equal(np.concatenate(shifted, 1), groups.batch(masks).links)
 
 
 def test_features_see_no_scale():
@@ -224,9 +224,9 @@ assert "torch" not in sys.modules
 
 
 def test_predicting_and_explaining_need_no_torch():
-    found = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert [line.split()[0] for line in found.stdout.splitlines()] == list(SCHEMES)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(SCHEMES)
 
 
 def test_files_that_are_no_weights_are_refused_in_one_line(tmp_path):

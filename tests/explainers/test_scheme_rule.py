@@ -36,23 +36,23 @@ def test_weights_of_nought_and_one_are_links_taken_away() -> None:
     rng = np.random.default_rng(0)
     for flow, mask in random_groups(60, 10):
         kept = rng.random(links(flow, mask).shape[1]) < rng.random()
-        found = weighted(flow, mask, kept.astype(float), cardinal).need
-        assert np.array_equal(found, by_pieces(flow, mask, kept, cardinal))
+        requirement = weighted(flow, mask, kept.astype(float), cardinal).need
+        assert np.array_equal(requirement, by_pieces(flow, mask, kept, cardinal))
 
 
 def test_between_them_it_is_an_integral_over_thresholds_and_slopes_are_its_slopes() -> None:
     rng = np.random.default_rng(1)
     for flow, mask in random_groups(40, 8):
         weights = rng.random(links(flow, mask).shape[1])
-        found = weighted(flow, mask, weights, cardinal)
+        requirement = weighted(flow, mask, weights, cardinal)
         borders = np.array([0.0, *np.sort(weights), 1.0])
         expected = sum((high - low) * by_pieces(flow, mask, weights >= high, cardinal) for low, high in pairwise(borders.tolist()))
-        assert np.array(found.need) == pytest.approx(expected)
+        assert np.array(requirement.need) == pytest.approx(expected)
         for k in range(len(weights)):
             step = np.zeros(len(weights))
             step[k] = 1e-9
-            moved = np.array(weighted(flow, mask, weights + step, cardinal).need) - np.array(found.need)
-            assert found.slope[:, k] * 1e-9 == pytest.approx(moved, abs=1e-13)
+            moved = np.array(weighted(flow, mask, weights + step, cardinal).need) - np.array(requirement.need)
+            assert requirement.slope[:, k] * 1e-9 == pytest.approx(moved, abs=1e-13)
 
 
 @pytest.mark.parametrize("scheme", FORMULAS)
@@ -63,8 +63,8 @@ def test_stages_of_cuts_weighted_need_what_the_stages_do_by_their_shares(scheme)
         stages = cut_apart(flow, mask, rng)
         shares = rng.dirichlet(np.ones(len(stages)))
         expected = shares @ np.array([rule.of(pieces).max(0) for pieces in stages])
-        found = ValidityQuery(rule, mask, 1 << 16).weighted(link_weights(flow, mask, stages, shares)).need
-        assert np.array(found) == pytest.approx(expected)
+        requirement = ValidityQuery(rule, mask, 1 << 16).weighted(link_weights(flow, mask, stages, shares)).need
+        assert np.array(requirement) == pytest.approx(expected)
         graph = rule.groups.graph(mask)
         assert ValidityQuery(rule, mask, 1 << 16).weighted(np.ones(graph.links.shape[1])).need == pytest.approx(
             (np.log2(graph.unit), float(graph.never))
@@ -78,12 +78,12 @@ def test_a_group_that_never_runs_counts_with_everything_whole_and_the_more_the_l
     formula = FORMULAS["brr"]
     try:
         FORMULAS["brr"] = lambda formulas, members: np.full(len(members), np.inf)
-        found, never = rule.evaluate(members)
+        bytes_needed, never = rule.evaluate(members)
     finally:
         FORMULAS["brr"] = formula
     assert never.all()
     maps, weights = 4 * 12 * 12, 4 * 4 * 9
-    assert found.tolist() == [4 * (3 * maps + 2 * weights), 4 * (4 * maps + 3 * weights)]
+    assert bytes_needed.tolist() == [4 * (3 * maps + 2 * weights), 4 * (4 * maps + 3 * weights)]
 
 
 def test_what_was_said_of_a_piece_is_said_again() -> None:

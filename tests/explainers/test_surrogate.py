@@ -26,9 +26,9 @@ def costs() -> GroupCosts:
 
 
 def test_what_ships_ranks_groups_of_a_network_that_is_new_to_it(costs: GroupCosts) -> None:
-    found = judged(costs, 40, 3)
-    said = Surrogate.load("cycles").estimate(found.read)
-    truth = np.log2(found.cycles)
+    judged_groups = judged(costs, 40, 3)
+    said = Surrogate.load("cycles").estimate(judged_groups.read)
+    truth = np.log2(judged_groups.cycles)
     assert rank_correlation(said.mean, truth) > 0.95
     assert (said.spread > 0).all() and np.mean(np.abs(said.mean - truth) <= 2 * said.spread) > 0.7
 
@@ -48,10 +48,10 @@ def test_trees_in_numpy_learn_what_is_there_and_survive_a_file(tmp_path, monkeyp
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(600, len(COLUMNS))).astype(np.float32)
     wanted = columns[:, 0] + np.abs(columns[:, 1])
-    found = train_surrogate.fit(columns, wanted, [f"family {k % 7}" for k in range(600)])
-    assert np.corrcoef(found.mean(columns), wanted)[0, 1] > 0.95
-    save_file(found.arrays(), tmp_path / "w.safetensors")
-    assert (Surrogate.load(tmp_path / "w.safetensors").mean(columns) == found.mean(columns)).all()
-    save_file({**found.arrays(), "columns": np.frombuffer(b"other", np.uint8)}, tmp_path / "w.safetensors")
+    surrogate = train_surrogate.fit(columns, wanted, [f"family {k % 7}" for k in range(600)])
+    assert np.corrcoef(surrogate.mean(columns), wanted)[0, 1] > 0.95
+    save_file(surrogate.arrays(), tmp_path / "w.safetensors")
+    assert (Surrogate.load(tmp_path / "w.safetensors").mean(columns) == surrogate.mean(columns)).all()
+    save_file({**surrogate.arrays(), "columns": np.frombuffer(b"other", np.uint8)}, tmp_path / "w.safetensors")
     with pytest.raises(InvalidConfig, match="reads other columns"):
         Surrogate.load(tmp_path / "w.safetensors")

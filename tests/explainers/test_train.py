@@ -33,9 +33,9 @@ NETWORKS = ("zoo:squeezenet1_1", "zoo:efficientnet_b0", "zoo:mobilenet_v3_small"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    made = tmp_path_factory.mktemp("data") / "set"
-    make_dataset(*NETWORKS, out_dir=made, scheme="lbdf", groups=200, jobs=1, zoo=False)
-    return made
+    path = tmp_path_factory.mktemp("data") / "set"
+    make_dataset(*NETWORKS, out_dir=path, scheme="lbdf", groups=200, jobs=1, zoo=False)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ def data(folder) -> Dataset:
 
 @pytest.fixture(scope="module")
 def trained(folder, tmp_path_factory) -> Path:
-    made = tmp_path_factory.mktemp("weights") / "new"
-    command(folder, out_dir=made, epochs=3, samples=16, explainers=True)
-    return made
+    path = tmp_path_factory.mktemp("weights") / "new"
+    command(folder, out_dir=path, epochs=3, samples=16, explainers=True)
+    return path
 
 
 def quiet(what: str, done: float) -> None:
@@ -70,13 +70,13 @@ def test_the_card_says_what_the_stored_weights_do(trained, data):
     forecast = Predictor.load(trained / "lbdf.safetensors").forecast(Batch.of(data.graphs(part)))
     probability = np.concatenate([forecast.invalid(beta) for beta in BETAS])
     expected = confusion(probability, np.concatenate([data.needs[part] >= beta for beta in BETAS]))
-    found = card["metrics"]["test"]
-    assert {key: found[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
+    test_metrics = card["metrics"]["test"]
+    assert {key: test_metrics[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
     assert card["data"]["sha256"] == data.sha256
     assert card["data"]["groups"]["test"] == len(part)
     assert sum(network["test"] for network in card["data"]["networks"].values()) == len(part)
     for cut in ("by_beta", "by_family", "by_network"):
-        assert sum(row["samples"] for row in found[cut].values()) == found["samples"] == 5 * len(part)
+        assert sum(row["samples"] for row in test_metrics[cut].values()) == test_metrics["samples"] == 5 * len(part)
     assert card["weights_sha256"] == hashlib.sha256((trained / "lbdf.safetensors").read_bytes()).hexdigest()
 
 
@@ -106,9 +106,9 @@ def test_unseen_families_are_not_trained_with(data):
 
 
 def test_training_ends_when_it_no_longer_helps(data):
-    made = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)  # nothing is learnt
-    assert made.card["epochs"] == 3
-    assert made.card["best_epoch"] == 1
+    trained = train_predictor(data, "random", TrainingSettings(epochs=40, patience=2, rate=0.0), quiet)  # nothing is learnt
+    assert trained.card["epochs"] == 3
+    assert trained.card["best_epoch"] == 1
 
 
 def test_minibatches_hold_every_group_once(data):
@@ -134,19 +134,19 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
     for group in part.tolist():
         graph, checker = material.whole[group].graph, data.checker(int(data.network[group]))
         assert len(material.weighted[group]) == (2 if len(graph) > 1 else 0)
-        for found in material.weighted[group]:
-            assert found.graph is graph and ((found.weights >= 0) & (found.weights <= 1)).all()
-            if set(found.weights.tolist()) <= {0.0, 1.0}:  # cut for good: the neediest of what hangs together
+        for labelled in material.weighted[group]:
+            assert labelled.graph is graph and ((labelled.weights >= 0) & (labelled.weights <= 1)).all()
+            if set(labelled.weights.tolist()) <= {0.0, 1.0}:  # cut for good: the neediest of what hangs together
                 seen += 1
                 neighbours = [0] * len(graph)
-                for (u, v), there in zip(graph.links.T.tolist(), found.weights.tolist(), strict=True):
+                for (u, v), there in zip(graph.links.T.tolist(), labelled.weights.tolist(), strict=True):
                     neighbours[u] |= int(there) << v
                     neighbours[v] |= int(there) << u
                 parts = connected_parts(neighbours, (1 << len(graph)) - 1)
                 masks = [sum(1 << graph.operators[k] for k in bits(piece)) for piece in parts]
-                assert 2**found.need.log2_bytes == pytest.approx(max(checker.need(mask) for mask in masks))
+                assert 2**labelled.need.log2_bytes == pytest.approx(max(checker.need(mask) for mask in masks))
             else:
-                assert found.need.log2_bytes < material.whole[group].need.log2_bytes + 1
+                assert labelled.need.log2_bytes < material.whole[group].need.log2_bytes + 1
     assert seen > 5
 
 
@@ -174,9 +174,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(folder, tmp_path, mon
     command(folder, out_dir=tmp_path / "killed", resume=True, **arguments)
     assert (tmp_path / "killed/lbdf.safetensors").read_bytes() == (tmp_path / "whole/lbdf.safetensors").read_bytes()
     assert not (tmp_path / "killed/.checkpoints").exists()
-    found = (tmp_path / "log.csv").read_text().splitlines()
-    assert [line.rsplit(",", 1)[0] for line in found] == [line.rsplit(",", 1)[0] for line in expected]
-    assert len(found) == 1 + 2 * 3
+    log_lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert [line.rsplit(",", 1)[0] for line in log_lines] == [line.rsplit(",", 1)[0] for line in expected]
+    assert len(log_lines) == 1 + 2 * 3
 
 
 def test_what_is_no_checkpoint_is_one_line(folder, tmp_path):
@@ -206,9 +206,9 @@ def test_wrong_input_is_one_line_and_exit_code_2(folder, tmp_path):
             _call(arguments)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "w").exists()
-    found = subprocess.run([sys.executable, "-m", "lfopt.app.cli", "train", *wrong[0][0]], capture_output=True, text=True, check=False)
-    assert found.returncode == 2
-    assert found.stderr.count("\n") == 1
+    done = subprocess.run([sys.executable, "-m", "lfopt.app.cli", "train", *wrong[0][0]], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
 
 
 def _call(arguments: list[str]) -> None:
@@ -223,10 +223,10 @@ def _call(arguments: list[str]) -> None:
 def test_figures_of_a_known_case():
     probability = np.array([0.9, 0.8, 0.4, 0.6, 0.1])
     invalid = np.array([True, True, True, False, False])
-    found = confusion(probability, invalid)
-    assert (found["accuracy"], found["precision"], found["recall"]) == (3 / 5, 2 / 3, 2 / 3)
-    assert (found["f1"], found["f1_valid"]) == (4 / 6, 2 / 4)
-    assert (found["valid_called_invalid"], found["invalid_called_valid"]) == (1 / 2, 1 / 3)
+    figures = confusion(probability, invalid)
+    assert (figures["accuracy"], figures["precision"], figures["recall"]) == (3 / 5, 2 / 3, 2 / 3)
+    assert (figures["f1"], figures["f1_valid"]) == (4 / 6, 2 / 4)
+    assert (figures["valid_called_invalid"], figures["invalid_called_valid"]) == (1 / 2, 1 / 3)
     assert auroc(probability, invalid) == pytest.approx(5 / 6)
     assert log_loss(np.array([0.5, 0.5]), np.array([True, False])) == pytest.approx(np.log(2))
     assert by(["a", "b", "a", "b", "b"], probability, invalid)["a"]["recall"] == 1 / 2

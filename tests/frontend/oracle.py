@@ -38,10 +38,10 @@ def random_feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     return {name: rng.standard_normal(graph.shape(name)).astype(dtype) for name, dtype in types.items()}
 
 
-def assert_close(found: list[np.ndarray], wanted: list[np.ndarray], relative: float = 1e-5, what: str = "") -> None:
+def assert_close(outputs: list[np.ndarray], wanted: list[np.ndarray], relative: float = 1e-5, what: str = "") -> None:
     """Equal shapes, and values that differ by at most `relative` of the largest."""
-    assert len(found) == len(wanted), what
-    for f, w in zip(found, wanted, strict=True):
+    assert len(outputs) == len(wanted), what
+    for f, w in zip(outputs, wanted, strict=True):
         assert f.shape == w.shape, what
         assert np.abs(f.astype(np.float64) - w).max(initial=0) <= relative * max(np.abs(w).max(initial=0), 1e-6), what
 

@@ -60,9 +60,9 @@ def build(
 def one(kind: str, shape: Sequence[int], *constants: np.ndarray | None, opset: int, outputs: int = 1, **attributes: Any) -> ModelProto:
     """One operator on input x and constants c0, c1, ..., between two Relus so that it is neither the first nor the last."""
     names = [f"c{i}" if c is not None else "" for i, c in enumerate(constants)]
-    made = [f"y{i}" for i in range(outputs)]
-    node = make_node(kind, ["r", *names], made, **attributes)
-    relus = [make_node("Relu", [m], [f"z{i}"]) for i, m in enumerate(made)]
+    results = [f"y{i}" for i in range(outputs)]
+    node = make_node(kind, ["r", *names], results, **attributes)
+    relus = [make_node("Relu", [m], [f"z{i}"]) for i, m in enumerate(results)]
     values = {n: c for n, c in zip(names, constants, strict=True) if c is not None}
     return build([make_node("Abs", ["x"], ["r"]), node, *relus], {"x": shape}, values, [f"z{i}" for i in range(outputs)], opset=opset)
 

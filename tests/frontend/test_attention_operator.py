@@ -161,18 +161,18 @@ def test_every_case_of_the_standard_s_backend_tests() -> None:
     """Whatever does not hand its scores out is found; float16 and bfloat16 differ by a unit or two in the last place."""
     from onnx.backend.test.case.node import collect_testcases
 
-    found = 0
+    recognised = 0
     for case in collect_testcases("Attention"):
         assert case.model is not None and case.data_sets is not None
         if case.model.graph.node[0].op_type != "Attention":
             continue
         graph = simplify(from_model(case.model))
-        made = case.model.graph.node[0].output
-        assert len(attentions(Dataflow.of(graph))) == (len(made) < 4 or not made[3]), case.name
+        results = case.model.graph.node[0].output
+        assert len(attentions(Dataflow.of(graph))) == (len(results) < 4 or not results[3]), case.name
         for inputs, outputs in case.data_sets:
             done = reference(graph, dict(zip(graph.inputs, inputs, strict=True)))
             for name, wanted in zip(graph.outputs, outputs, strict=True):
                 unit = 2.0**-6 if done[name].dtype.name == "bfloat16" else 2.0**-9 if done[name].dtype == np.float16 else case.rtol
                 np.testing.assert_allclose(done[name].astype(np.float64), wanted.astype(np.float64), rtol=unit, atol=max(case.atol, unit * 1e-2))
-        found += 1
-    assert found >= 60
+        recognised += 1
+    assert recognised >= 60

@@ -133,8 +133,8 @@ def test_bodies_do_what_they_say(name: str, sign: int) -> None:
     model = MODELS[name]()
     network, feeds = from_model(model), {"x": sign * np.linspace(0.25, 1, 6, dtype=np.float32).reshape(2, 3)}
     assert not {"If", "Loop", "Scan"} & {operator.kind for operator in network.operators}
-    found = reference(network, feeds)
-    assert_close([found[name] for name in network.outputs], run(model, feeds))
+    outputs = reference(network, feeds)
+    assert_close([outputs[name] for name in network.outputs], run(model, feeds))
 
 
 def test_what_is_known_is_not_computed() -> None:
@@ -152,5 +152,5 @@ def test_a_network_may_be_constants_and_inputs_without_elements() -> None:
     network, feeds = from_model(model), {"x": np.zeros((0, 3), np.float32)}
     assert not network.operators
     assert network.notes == ("input 'x' of shape [0, 3] has no elements: what is made of it alone is a constant",)
-    found = reference(network, feeds)
-    assert_close([found[name] for name in network.outputs], run(model, feeds))
+    outputs = reference(network, feeds)
+    assert_close([outputs[name] for name in network.outputs], run(model, feeds))

@@ -54,8 +54,8 @@ def before_slice(*nodes, opset, constants=None, shape=(1, 4, 6, 7)):
     return build([*nodes, make_node("Slice", ["m", *cut], ["y"])], {"x": shape}, {**cut, **(constants or {})}, opset=opset)
 
 
-def functions(*made, call, opset=18):
-    return with_functions(build([make_node(call, ["x"], ["y"], domain="f")], {"x": (1, 3)}, opset=opset, domains=["f"]), *made)
+def functions(*definitions, call, opset=18):
+    return with_functions(build([make_node(call, ["x"], ["y"], domain="f")], {"x": (1, 3)}, opset=opset, domains=["f"]), *definitions)
 
 
 def repeated(name, callee, times):
@@ -304,8 +304,8 @@ def as_bytes(model):
 
 
 def test_no_case_crashes_hangs_or_raises_anything_else(tmp_path):
-    made = [as_bytes(model()) for model, _ in CASES.values()]
-    complaints = fuzz.run(range(len(made)), tmp_path, made.__getitem__)
+    files = [as_bytes(model()) for model, _ in CASES.values()]
+    complaints = fuzz.run(range(len(files)), tmp_path, files.__getitem__)
     names = list(CASES)
     assert {names[i]: text for i, text in complaints.items()} == {}
 
@@ -361,11 +361,11 @@ def test_a_file_reads_nothing_outside_its_attributes(tmp_path, monkeypatch):
     (tmp_path / "secret").write_bytes(bytes(8))
     tensor = TensorProto(dims=[2], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="secret")
-    made = make_function(
+    function = make_function(
         "f", "g", ["a"], ["b"], [make_node("Constant", [], ["c"], value=tensor), make_node("Add", ["a", "c"], ["b"])], [make_opsetid("", 18)]
     )
     (tmp_path / "models").mkdir()
-    onnx.save(functions(made, call="g"), "models/m.onnx")
+    onnx.save(functions(function, call="g"), "models/m.onnx")
     with pytest.raises(LfoptError):
         load("models/m.onnx")
 

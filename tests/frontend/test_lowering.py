@@ -29,20 +29,20 @@ def single(kind: str, values: Values, inputs: Values, outputs: int = 1, opset: i
     names = [name if value.size or name in inputs else "" for name, value in values.items()]
     node = make_node(kind, names, [f"y{k}" for k in range(outputs)], **attributes)
     ends = [make_tensor_value_info(name, np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in inputs.items()]
-    made = [make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
+    results = [make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output]
     fixed = [onnx.numpy_helper.from_array(value, name) for name, value in values.items() if name not in inputs and value.size]
-    graph = make_graph([node], "one", ends, made, fixed)
+    graph = make_graph([node], "one", ends, results, fixed)
     for value in onnx.shape_inference.infer_shapes(make_model(graph, opset_imports=[make_opsetid("", opset)])).graph.output:
-        next(end for end in made if end.name == value.name).type.tensor_type.elem_type = value.type.tensor_type.elem_type
-    return make_model(make_graph([node], "one", ends, made, fixed), opset_imports=[make_opsetid("", opset)], ir_version=10)
+        next(end for end in results if end.name == value.name).type.tensor_type.elem_type = value.type.tensor_type.elem_type
+    return make_model(make_graph([node], "one", ends, results, fixed), opset_imports=[make_opsetid("", opset)], ir_version=10)
 
 
 def check(model: ModelProto, inputs: Values, *, runtime: bool = True, relative: float = 1e-5) -> None:
     network = from_model(model)
     assert all(operator.kind in TABLE for operator in network.operators)
-    found = reference(network, inputs)
+    outputs = reference(network, inputs)
     wanted = run(model, inputs) if runtime else ReferenceEvaluator(model).run(None, inputs)
-    assert_close([found[name] for name in network.outputs], [np.asarray(value) for value in wanted], relative)  # type: ignore[union-attr]
+    assert_close([outputs[name] for name in network.outputs], [np.asarray(value) for value in wanted], relative)  # type: ignore[union-attr]
 
 
 ABSENT = np.zeros(0, np.float32)
@@ -171,7 +171,7 @@ def test_half_floats_are_computed_in_float32_and_their_ends_stay(kind: int, tmp_
     assert {name: tensor.dtype for name, tensor in network.tensors.items() if name in ends} == {"x": half.name, "y": half.name}
     assert {tensor.dtype for name, tensor in network.tensors.items() if name not in ends} == {"float32"}
     assert network.notes == (f"{half.name}: computed in float32; inputs and outputs keep their types",)
-    (found,) = reference(network, {"x": x}).values()
+    (output,) = reference(network, {"x": x}).values()
     wanted = (x.astype(np.float32) @ weights.astype(np.float32) + 1).astype(half)
-    assert found.dtype == half
-    assert np.array_equal(found.astype(np.float32), wanted.astype(np.float32))
+    assert output.dtype == half
+    assert np.array_equal(output.astype(np.float32), wanted.astype(np.float32))

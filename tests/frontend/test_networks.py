@@ -36,8 +36,8 @@ def test_light_networks_keep_their_values(path):
     model, graph = onnx.load(path), load(path)
     feeds = {name: abs(value) for name, value in random_feeds(graph).items()}
     wanted = run(model, feeds)
-    for found in (graph, simplify(graph)):
-        assert_close(run(newest_opset_of_onnxruntime(to_model(found)), feeds), wanted)
+    for network in (graph, simplify(graph)):
+        assert_close(run(newest_opset_of_onnxruntime(to_model(network)), feeds), wanted)
 
 
 def filled(name, folder):

@@ -24,8 +24,8 @@ def test_every_form_imports_and_keeps_its_values(opset):
     for name, (model, graph) in graphs.items():
         feeds = random_feeds(graph)
         wanted = run(model, feeds)
-        for found in (graph, simplify(graph)):
-            assert_close(run(newest_opset_of_onnxruntime(to_model(found)), feeds), wanted, what=name)
+        for network in (graph, simplify(graph)):
+            assert_close(run(newest_opset_of_onnxruntime(to_model(network)), feeds), wanted, what=name)
 
 
 def test_the_forms_reach_from_the_oldest_opset_to_the_newest():

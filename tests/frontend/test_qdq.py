@@ -51,9 +51,9 @@ class Net:
         return name
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
-        made = [f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if outputs > 1 else "") for k in range(outputs)]
-        self.nodes.append(helper.make_node(kind, inputs, made, f"n{len(self.nodes)}", domain=domain, **attributes))
-        return made[0]
+        results = [f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if outputs > 1 else "") for k in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, results, f"n{len(self.nodes)}", domain=domain, **attributes))
+        return results[0]
 
     def q(self, x: str, scale: float = 0.05, zero: int | None = 3, dtype: str = "int8") -> str:
         return self.node("QuantizeLinear", x, *self._by(scale, zero, dtype), domain=self.domain)
@@ -92,8 +92,8 @@ class Net:
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
         opsets = [helper.make_opsetid("", self.opset)] + ([helper.make_opsetid(self.domain, 1)] if self.domain else [])
-        found = helper.make_model(graph, opset_imports=opsets, ir_version=min(10, onnx.helper.VERSION_TABLE[-1][1]))
-        return found if self.domain else onnx.shape_inference.infer_shapes(found)
+        proto = helper.make_model(graph, opset_imports=opsets, ir_version=min(10, onnx.helper.VERSION_TABLE[-1][1]))
+        return proto if self.domain else onnx.shape_inference.infer_shapes(proto)
 
 
 IMAGE = (1, 4, 6, 5)
@@ -339,12 +339,12 @@ every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name
 
 
 def feeds_of(model: ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
-    rng, found = np.random.default_rng(seed), {}
+    rng, feeds = np.random.default_rng(seed), {}
     for value in model.graph.input:
         dtype = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
         shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
-        found[value.name] = (rng.standard_normal(shape) * 3).astype(dtype) if dtype == np.float32 else rng.integers(0, 20, shape).astype(dtype)
-    return found
+        feeds[value.name] = (rng.standard_normal(shape) * 3).astype(dtype) if dtype == np.float32 else rng.integers(0, 20, shape).astype(dtype)
+    return feeds
 
 
 @every_form
@@ -405,8 +405,8 @@ def held_by(saved: ModelProto, graph: Graph, seed: int = 0) -> dict[str, np.ndar
 
 @pytest.mark.parametrize("opset", [13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25])
 def test_every_opset_that_has_per_channel_scales_gives_the_same_graph(opset):
-    found, wanted = from_model(plain(opset)[0]), from_model(plain(21)[0])
-    assert_same(found, wanted)
+    graph, wanted = from_model(plain(opset)[0]), from_model(plain(21)[0])
+    assert_same(graph, wanted)
 
 
 def test_types_scales_and_names():
@@ -628,17 +628,17 @@ def test_the_operator_oriented_format_is_read_as_qdq(name):
     by = net.by(0.06)
     scaled = not kind.endswith("Integer") and not kind.startswith("Dynamic")
     domain, outputs = "com.microsoft" if kind in OF_MICROSOFT else "", 3 if kind.startswith("Dynamic") else 1
-    made = net.node(kind, *operands(net, by), domain=domain, outputs=outputs, **attributes)
-    model = net.model(net.node("DequantizeLinear", made, *by) if scaled else net.node("Cast", made, to=FLOAT))
+    result = net.node(kind, *operands(net, by), domain=domain, outputs=outputs, **attributes)
+    model = net.model(net.node("DequantizeLinear", result, *by) if scaled else net.node("Cast", result, to=FLOAT))
     graph, feeds = from_model(model), feeds_of(model)
     (theirs,), (ours,) = run(model, feeds).values(), reference(graph, feeds).values()
     if not scaled:
         assert np.array_equal(ours, theirs)
         return
-    found = graph.tensors[graph.outputs[0]].quantization
-    assert found is not None
+    quantization = graph.tensors[graph.outputs[0]].quantization
+    assert quantization is not None
     assert not any(is_q_or_dq(operator) for operator in graph.operators)
-    assert np.abs((ours.astype(np.float64) - found.zero_point[0]) * found.scale[0] - theirs).max() < 1.01 * found.scale[0]
+    assert np.abs((ours.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0] - theirs).max() < 1.01 * quantization.scale[0]
 
 
 def test_a_network_in_the_operator_oriented_format_is_the_one_in_qdq(tmp_path):

@@ -51,17 +51,17 @@ def specified(rows: int, kernel: int, a: dict[str, Any]) -> list[float]:
     return spread[length + 4 + before :][:length].tolist()
 
 
-def by_runtime(made: onnx.ModelProto, rows: int) -> list[float] | None:
+def by_runtime(proto: onnx.ModelProto, rows: int) -> list[float] | None:
     """None where ONNX Runtime refuses."""
     try:
-        session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
         return np.asarray(session.run(None, {"x": numbered(rows)})[0]).reshape(-1).tolist()
     except (InvalidArgument, Fail):
         return None
 
 
 def test_what_is_taken_is_specified_and_what_is_refused_is_disputed() -> None:
-    rng, found = np.random.default_rng(0), Counter[str]()
+    rng, tally = np.random.default_rng(0), Counter[str]()
     for _ in range(200):
         rows, kernel, stride, dilation = (int(rng.integers(1, high)) for high in (5, 4, 4, 3))
         attributes: dict[str, Any] = {"strides": stride, "dilations": dilation}
@@ -72,19 +72,19 @@ def test_what_is_taken_is_specified_and_what_is_refused_is_disputed() -> None:
         if rng.random() < 0.5:
             natural = stride * (rows - 1) + extra + (kernel - 1) * dilation + 1
             attributes["output_shape"] = max(1, natural + int(rng.integers(-3, 4)))
-        made, x, wanted = model(rows, kernel, **attributes), {"x": numbered(rows)}, specified(rows, kernel, attributes)
-        runtime = by_runtime(made, rows)
+        proto, x, wanted = model(rows, kernel, **attributes), {"x": numbered(rows)}, specified(rows, kernel, attributes)
+        runtime = by_runtime(proto, rows)
         try:
-            graph = from_model(made)
+            graph = from_model(proto)
         except UnsupportedModel:
             assert runtime is None or runtime != wanted, f"{rows} {kernel} {attributes} is settled"
-            found["refused"] += 1
+            tally["refused"] += 1
             continue
         assert reference(graph, x)["y"].reshape(-1).tolist() == wanted, f"{rows} {kernel} {attributes}"
         assert runtime in (None, wanted), f"{rows} {kernel} {attributes}"
-        found["as ONNX Runtime" if runtime else "alone"] += 1
-    assert found["refused"] > 20
-    assert found["as ONNX Runtime"] > 100
+        tally["as ONNX Runtime" if runtime else "alone"] += 1
+    assert tally["refused"] > 20
+    assert tally["as ONNX Runtime"] > 100
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_what_is_taken_is_specified_and_what_is_refused_is_disputed() -> None:
     ],
 )
 def test_the_result_is_as_long_as_the_specification_says(rows: int, kernel: int, attributes: dict[str, Any], wanted: list[float]) -> None:
-    made = model(rows, kernel, strides=2, **attributes)
-    assert reference(from_model(made), {"x": numbered(rows)})["y"].reshape(-1).tolist() == wanted
+    proto = model(rows, kernel, strides=2, **attributes)
+    assert reference(from_model(proto), {"x": numbered(rows)})["y"].reshape(-1).tolist() == wanted
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_result_is_as_long_as_the_specification_says(rows: int, kernel: int,
     ],
 )
 def test_zeros_whose_place_is_disputed_are_refused(attributes: dict[str, Any], told: str) -> None:
-    made = model(2, 3, **{"strides": 2} | attributes)
+    proto = model(2, 3, **{"strides": 2} | attributes)
     with pytest.raises(UnsupportedModel, match=r"^model: node 'up' \(ConvTranspose\): ") as caught:
-        from_model(made)
+        from_model(proto)
     assert told in str(caught.value)

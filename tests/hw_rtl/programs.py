@@ -78,11 +78,11 @@ def body(rng: np.random.Generator, loops: Sequence[int], lanes: int) -> Iterator
             yield Command(Opcode.END)
             continue
         store = bool(rng.random() < 0.5)
-        if (found := transfer(rng, store, loops, lanes)) is not None:
+        if (moved := transfer(rng, store, loops, lanes)) is not None:
             entry = int(rng.integers(0, 4))
-            yield Command(Opcode.DESCRIBE, found[0], entry, Kind.TRANSFER)
+            yield Command(Opcode.DESCRIBE, moved[0], entry, Kind.TRANSFER)
             waits = {name: int(rng.choice([0, 1, 2, NO_WAIT])) for name in ("wait_load", "wait_store", "wait_exec")}
-            yield Command(Opcode.STORE if store else Opcode.LOAD, {"descriptor": entry, **found[1], **waits})
+            yield Command(Opcode.STORE if store else Opcode.LOAD, {"descriptor": entry, **moved[1], **waits})
 
 
 def random_program(seed: int, memory: np.ndarray, lanes: int = 16) -> tuple[list[Command], Emulation]:

@@ -81,16 +81,16 @@ def built(request: pytest.FixtureRequest) -> Path:
 
 def prepared(folder: Path) -> Mapping[str, str]:
     """Leave the driver and a command stream in a folder. Returns the environment that says where."""
-    made = firmware()
+    built = firmware()
     library(folder)
     files = {
-        **dict(zip(("manifest", "program", "constants"), made.parts, strict=True)),
-        "inputs": packed(made.inputs),
-        "outputs": packed(made.outputs),
+        **dict(zip(("manifest", "program", "constants"), built.parts, strict=True)),
+        "inputs": packed(built.inputs),
+        "outputs": packed(built.outputs),
     }
     for name, data in files.items():
         (folder / f"{name}.bin").write_bytes(data)
-    facts = {"planned": asdict(made.planned), **{name: getattr(made.stream, name) for name in ("commands", "maps_address", "memory_bytes")}}
+    facts = {"planned": asdict(built.planned), **{name: getattr(built.stream, name) for name in ("commands", "maps_address", "memory_bytes")}}
     (folder / "facts.json").write_text(json.dumps(facts))
     return {"FIRMWARE": str(folder)}
 

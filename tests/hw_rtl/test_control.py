@@ -13,7 +13,7 @@ import pytest
 
 from codegen.accel import encode as encode_plan
 from codegen.source import Unsupported
-from hw_rtl.build import RTL, BuildFailed, Model, Parameters, available, lint
+from hw_rtl.build import RTL, BuildFailed, HardwareParameters, SimulationModel, available, lint
 from hw_rtl.emulator import ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run
 from lfopt.app.streams import memory as image
@@ -45,7 +45,7 @@ def memory() -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
 
 
-def ran(model: Model, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: Any) -> RunResult:
+def ran(model: SimulationModel, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: Any) -> RunResult:
     return run(
         model, program, memory, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES, **{"limit_cycles": LIMIT_CYCLES, **more}, dram=dram
     )  # fmt: skip
@@ -55,7 +55,7 @@ def ran(model: Model, program: bytes, memory: np.ndarray, dram: Dram | None = No
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_transfers_do_what_the_emulator_does(model: Model, memory: np.ndarray, seed: int) -> None:
+def test_random_transfers_do_what_the_emulator_does(model: SimulationModel, memory: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(seed)
     for k in range(15):
         commands, wanted = random_program(100 * seed + k, memory)
@@ -76,7 +76,7 @@ def stopped(result: RunResult, memory: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 104))])
-def test_corrupted_programs_stop_and_write_nowhere_else(model: Model, memory: np.ndarray, seed: int) -> None:
+def test_corrupted_programs_stop_and_write_nowhere_else(model: SimulationModel, memory: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     failures = 0
     for k in range(40):
@@ -99,20 +99,20 @@ def test_corrupted_programs_stop_and_write_nowhere_else(model: Model, memory: np
 @pytest.fixture(scope="module")
 def filled(memory: np.ndarray) -> np.ndarray:
     """Memory with factors that scale sums to bytes."""
-    found = memory.copy()
+    image = memory.copy()
     shifts = np.arange(32, dtype=np.uint64) % 3 + 40
     factors = (shifts << np.uint64(32) | np.uint64(1 << 30)).view(np.uint8).reshape(32, 8)[:, :5]
-    found[0x7000 : 0x7000 + factors.size] = factors.reshape(-1)
-    return found
+    image[0x7000 : 0x7000 + factors.size] = factors.reshape(-1)
+    return image
 
 
 @pytest.mark.parametrize("dram", [Dram(), Dram(latency_cycles=3, stall=120), Dram(latency_cycles=300)])
-def test_loads_computations_and_stores_work_together(model: Model, filled: np.ndarray, dram: Dram) -> None:
+def test_loads_computations_and_stores_work_together(model: SimulationModel, filled: np.ndarray, dram: Dram) -> None:
     program = text(COMPUTED)
     agrees(ran(model, program, filled, dram), emulate(program, filled, write_region=WRITABLE, check=True))
 
 
-def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(model: Model, memory: np.ndarray) -> None:
+def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(model: SimulationModel, memory: np.ndarray) -> None:
     """Both of the two that are live hold the old one."""
     program = text(LOOKED_UP)
     agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE, check=True))
@@ -131,7 +131,7 @@ halt
 """.replace("\\\n", "")
 
 
-def test_both_operands_begin_at_the_block_that_is_read(model: Model, memory: np.ndarray) -> None:
+def test_both_operands_begin_at_the_block_that_is_read(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(PAIRED)
     wanted = emulate(program, memory, write_region=WRITABLE)
     agrees(ran(model, program, memory), wanted)
@@ -140,7 +140,7 @@ def test_both_operands_begin_at_the_block_that_is_read(model: Model, memory: np.
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 62))])
-def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int) -> None:
+def test_corrupted_computations_stop(model: SimulationModel, filled: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(2000 + seed)
     clean = text(COMPUTED)
     failures = 0
@@ -156,7 +156,7 @@ def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 3000, 50))
-def test_corrupted_plans_stop(model: Model, seed: int) -> None:
+def test_corrupted_plans_stop(model: SimulationModel, seed: int) -> None:
     """Programs of random plans with a few bits flipped: they end, and write in their own maps alone."""
     rng, tried = np.random.default_rng(3000 + seed), 0
     for k in range(seed, seed + 50):
@@ -184,7 +184,7 @@ FAILURES |= {"\n".join(lines): (code, queue, index) for lines, code, queue, inde
 
 
 @pytest.mark.parametrize("lines", FAILURES)
-def test_errors_name_code_queue_and_place(model: Model, memory: np.ndarray, lines: str) -> None:
+def test_errors_name_code_queue_and_place(model: SimulationModel, memory: np.ndarray, lines: str) -> None:
     program = text(lines + "\nhalt")
     with pytest.raises(ProgramError) as wanted:
         emulate(program, memory, write_region=WRITABLE)
@@ -195,14 +195,14 @@ def test_errors_name_code_queue_and_place(model: Model, memory: np.ndarray, line
     assert result.finished
 
 
-def test_a_loop_may_have_so_many_words(model: Model, memory: np.ndarray) -> None:
+def test_a_loop_may_have_so_many_words(model: SimulationModel, memory: np.ndarray) -> None:
     words, left = "loop 2\n" + f"describe 1 {TRANSFER}\n" * (FITTING - 1), LOOP_WORDS - 2 - (FITTING - 1) * (1 + PAYLOAD_WORDS)
     assert not left % 2
     program = text(words + "load 1 count=1\n" * (left // 2) + "end\nhalt")
     agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE))
 
 
-def test_a_bad_command_waits_as_a_good_one_does(model: Model, memory: np.ndarray) -> None:
+def test_a_bad_command_waits_as_a_good_one_does(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\nload 1 count=1\nload 2 count=1 wait_load=0\nhalt")
     result = ran(model, program, memory)
     assert result.failure == Failure(Error.FIELD, Queue.LOAD, 1)
@@ -213,14 +213,14 @@ def test_a_bad_command_waits_as_a_good_one_does(model: Model, memory: np.ndarray
     ((0, 0), Error.OPCODE), ((0, 15), Error.OPCODE), ((1, 0x20), Error.RESERVED), ((1, 0x0C), Error.FIELD),
     ((95, 1), Error.RESERVED), ((16, 2), Error.FIELD), ((16, 3), Error.FIELD),
 ])  # fmt: skip
-def test_bad_words_are_found(model: Model, memory: np.ndarray, change: tuple[int, int], code: Error) -> None:
+def test_bad_words_are_found(model: SimulationModel, memory: np.ndarray, change: tuple[int, int], code: Error) -> None:
     words = bytearray(text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt"))
     words[change[0]] = change[1]
     result = ran(model, bytes(words), memory)
     assert result.failure == Failure(code, Queue.SEQUENCER, 0)
 
 
-def test_words_behind_halt_are_read_in_peace(model: Model, memory: np.ndarray) -> None:
+def test_words_behind_halt_are_read_in_peace(model: SimulationModel, memory: np.ndarray) -> None:
     """The run ends once they are there; from any address, no request for them crosses a page."""
     program = text(f"describe 1 {TRANSFER}\nhalt") + bytes(100 * WORD_BYTES)
     for beat in (0, 23, 40, 63):
@@ -230,14 +230,14 @@ def test_words_behind_halt_are_read_in_peace(model: Model, memory: np.ndarray) -
 
 
 @pytest.mark.parametrize("words", [0, 3, 6, 7, 8])
-def test_programs_that_end_without_halt_are_found(model: Model, memory: np.ndarray, words: int) -> None:
+def test_programs_that_end_without_halt_are_found(model: SimulationModel, memory: np.ndarray, words: int) -> None:
     program = text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt")[: 16 * words]
     with pytest.raises(ProgramError) as wanted:
         emulate(program, memory, write_region=WRITABLE)
     assert ran(model, program, memory).failure == Failure(Error.PROGRAM, Queue.SEQUENCER, wanted.value.index)
 
 
-def test_errors_on_the_bus_stop_the_accelerator(model: Model, memory: np.ndarray) -> None:
+def test_errors_on_the_bus_stop_the_accelerator(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(
         f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} columns=600 dram=0x20000\nload 1 count=1\nstore 2 count=1 wait_load=0\nhalt"
     )
@@ -247,7 +247,7 @@ def test_errors_on_the_bus_stop_the_accelerator(model: Model, memory: np.ndarray
 
 
 @pytest.mark.parametrize("silent", [0, 5, 17, 200])
-def test_silence_is_found(model: Model, memory: np.ndarray, silent: int) -> None:
+def test_silence_is_found(model: SimulationModel, memory: np.ndarray, silent: int) -> None:
     program = text(f"describe 1 {TRANSFER} columns=600\nload 1 count=1\nhalt")
     result = ran(model, program, memory, Dram(silent=silent))
     assert result.failure is not None
@@ -256,27 +256,27 @@ def test_silence_is_found(model: Model, memory: np.ndarray, silent: int) -> None
     assert result.cycles < WATCHDOG_CYCLES + 1000
 
 
-def test_without_a_watchdog_silence_goes_on(model: Model, memory: np.ndarray) -> None:
+def test_without_a_watchdog_silence_goes_on(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(f"describe 1 {TRANSFER} columns=600\nload 1 count=1\nhalt")
     assert not run(model, program, memory, watchdog_cycles=0, limit_cycles=5000, dram=Dram(silent=200)).finished
 
 
 @pytest.mark.parametrize("lost", [0, 9])
-def test_a_lost_write_response_is_silence(model: Model, memory: np.ndarray, lost: int) -> None:
+def test_a_lost_write_response_is_silence(model: SimulationModel, memory: np.ndarray, lost: int) -> None:
     """Of the first of 10 bursts, whose place the next response takes; of the last."""
     program = text(f"describe 1 {TRANSFER} columns=600 dram=0x20000\nstore 1 count=1\nhalt")
     assert ran(model, program, memory, Dram(lost=10)).failure is None
     assert ran(model, program, memory, Dram(lost=lost)).failure == Failure(Error.TIMEOUT, Queue.STORE, 0)
 
 
-def test_loops_that_do_nothing_are_silence(model: Model, memory: np.ndarray) -> None:
+def test_loops_that_do_nothing_are_silence(model: SimulationModel, memory: np.ndarray) -> None:
     result = ran(model, text("loop 65535\nloop 65535\nend\nend\nhalt"), memory)
     assert result.failure is not None
     assert result.failure.code is Error.TIMEOUT
 
 
 @pytest.mark.parametrize("kernel", ["kernel_rows=4095 kernel_columns=1", "kernel_rows=1 kernel_columns=4095"])
-def test_long_work_without_the_buffer_is_no_silence(model: Model, memory: np.ndarray, kernel: str) -> None:
+def test_long_work_without_the_buffer_is_no_silence(model: SimulationModel, memory: np.ndarray, kernel: str) -> None:
     """Kernels far larger than the map: rows of them are cut off one by one, and columns of padding need nothing from the buffer."""
     result = ran(model, text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", kernel)), memory)
     assert result.failure is None
@@ -284,7 +284,7 @@ def test_long_work_without_the_buffer_is_no_silence(model: Model, memory: np.nda
     assert result.cycles > WATCHDOG_CYCLES
 
 
-def test_memory_latency_is_hidden(model: Model, memory: np.ndarray) -> None:
+def test_memory_latency_is_hidden(model: SimulationModel, memory: np.ndarray) -> None:
     """Rows of 50 beats, apart in DRAM: the port hardly rests."""
     lines = "\n".join((
         f"describe 1 {TRANSFER} columns=50 row_beats=60 slots=8 slot_words=50",
@@ -296,7 +296,7 @@ def test_memory_latency_is_hidden(model: Model, memory: np.ndarray) -> None:
     assert result.counters[Counter.LOAD_BUSY] < 40 * 50 * 1.1 + 60
 
 
-def test_cycles_are_bounded_to_the_cycle(model: Model, memory: np.ndarray) -> None:
+def test_cycles_are_bounded_to_the_cycle(model: SimulationModel, memory: np.ndarray) -> None:
     program = text(f"describe 1 {TRANSFER} columns=600\nloop 9\nload 1 count=1\nend\nhalt")
     cycles = ran(model, program, memory).cycles
     assert ran(model, program, memory, bound_cycles=cycles).failure is None
@@ -320,22 +320,22 @@ def test_cycles_are_bounded_to_the_cycle(model: Model, memory: np.ndarray) -> No
 def test_lint_is_clean(lanes: int) -> None:
     """lf_sim has all modules in it."""
     with tempfile.TemporaryDirectory() as scratch:
-        lint(Path(scratch), "lf_sim", Parameters(lanes=lanes))
+        lint(Path(scratch), "lf_sim", HardwareParameters(lanes=lanes))
 
 
 def test_datapaths_have_four_states() -> None:
     """A variable of two states begins with 0, which hides that nobody wrote it: see test_unknown. Constants, loops and checks may have such types."""
     for path in RTL.glob("*.sv"):
         text = re.sub(r"`ifndef SYNTHESIS.*?`endif|//[^\n]*", "", path.read_text(), flags=re.DOTALL)
-        found = re.findall(r"(?:parameter|localparam|for \()?\s*\b(?:bit|byte|shortint|int|longint)\b(?!')", text)
-        assert all(declared.startswith(("parameter", "localparam", "for (")) for declared in found), path.name
+        declarations = re.findall(r"(?:parameter|localparam|for \()?\s*\b(?:bit|byte|shortint|int|longint)\b(?!')", text)
+        assert all(declared.startswith(("parameter", "localparam", "for (")) for declared in declarations), path.name
 
 
 @pytest.mark.parametrize(("parameters", "says"), [
-    (Parameters(lanes=8), "found Lanes = 8; accepted: 16, 32, 64"),
-    (Parameters(buffer_bytes=262144 + 32), "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
+    (HardwareParameters(lanes=8), "found Lanes = 8; accepted: 16, 32, 64"),
+    (HardwareParameters(buffer_bytes=262144 + 32), "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
 ])  # fmt: skip
-def test_hardware_that_cannot_be_is_refused(parameters: Parameters, says: str, tmp_path: Path) -> None:
+def test_hardware_that_cannot_be_is_refused(parameters: HardwareParameters, says: str, tmp_path: Path) -> None:
     with pytest.raises(BuildFailed) as refused:
         lint(tmp_path, "lf_sim", parameters)
     assert str(refused.value).count("Warning-") == 1

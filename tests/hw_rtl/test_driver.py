@@ -14,7 +14,7 @@ import pytest
 
 from codegen.accel import driver
 from codegen.accel.manifest import sealed
-from hw_rtl.build import FIRMWARE, SIMULATION, Model, linked
+from hw_rtl.build import FIRMWARE, SIMULATION, SimulationModel, linked
 from lfopt.app.cache import keeper
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import BYTES, FIXED, ISA, PAGE_BYTES, Register
@@ -27,7 +27,7 @@ LANES, BUFFER_BYTES = 16, 65536
 
 
 @pytest.fixture(scope="module")
-def made() -> Firmware:
+def built_firmware() -> Firmware:
     return firmware()
 
 
@@ -62,10 +62,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def chip(compiled: tuple[Any, Any], made: Firmware) -> Chip:
-    found = Chip(*compiled, made.stream.memory_bytes)
-    assert found.init() == "LF_OK"
-    return found
+def chip(compiled: tuple[Any, Any], built_firmware: Firmware) -> Chip:
+    device = Chip(*compiled, built_firmware.stream.memory_bytes)
+    assert device.init() == "LF_OK"
+    return device
 
 
 def test_the_driver_is_freestanding(compiled: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -92,9 +92,9 @@ def test_only_the_accelerator_of_this_version_is_accepted(chip: Chip) -> None:
     assert chip.init() == "LF_OK"
 
 
-def test_a_stream_is_loaded_where_its_manifest_says(chip: Chip, made: Firmware) -> None:
-    assert chip.load(*made.parts) == "LF_OK"
-    stream = made.stream
+def test_a_stream_is_loaded_where_its_manifest_says(chip: Chip, built_firmware: Firmware) -> None:
+    assert chip.load(*built_firmware.parts) == "LF_OK"
+    stream = built_firmware.stream
     assert chip.memory[: len(stream.program)] == stream.program
     assert chip.memory[stream.constants_address :][: len(stream.constants)] == stream.constants
     assert chip.name(chip.lib.lf_start(chip.device)) == "LF_OK"
@@ -137,8 +137,8 @@ ENTRIES = (
 )  # fmt: skip
 
 
-def test_what_a_manifest_contradicts_is_refused_and_nothing_is_written(chip: Chip, made: Firmware) -> None:
-    data, program, constants = made.parts
+def test_what_a_manifest_contradicts_is_refused_and_nothing_is_written(chip: Chip, built_firmware: Firmware) -> None:
+    data, program, constants = built_firmware.parts
     words = struct.unpack(f"<{len(data) // BYTES}I", data)
     for word, (wanted, change) in CHANGES.items():
         assert chip.load(changed(data, word, change(words[word])), program, constants) == wanted, word.name
@@ -173,28 +173,30 @@ def test_every_result_and_error_has_a_text(chip: Chip) -> None:
     assert ffi.string(lib.lf_error_text(200)).decode() == "unknown error"
 
 
-def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(model: Model, made: Firmware, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(
+    model: SimulationModel, built_firmware: Firmware, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     assert request.config.cache is not None
     keep = keeper(Path(request.config.cache.mkdir("rtl")))
     program = linked(keep, model, SIMULATION / "device.cpp", driver.files())
-    for name, data in zip(("manifest", "program", "constants"), made.parts, strict=True):
+    for name, data in zip(("manifest", "program", "constants"), built_firmware.parts, strict=True):
         (tmp_path / f"{name}.bin").write_bytes(data)
-    (tmp_path / "inputs").write_bytes(packed(made.inputs))
+    (tmp_path / "inputs").write_bytes(packed(built_firmware.inputs))
     done = subprocess.run([program, tmp_path, tmp_path / "inputs", tmp_path / "outputs", "+stall=60"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (tmp_path / "outputs").read_bytes() == packed(made.outputs)
+    printed = json.loads(done.stdout)
+    assert (tmp_path / "outputs").read_bytes() == packed(built_firmware.outputs)
     gave_up = 11
-    assert found["results"] == [gave_up, 0, 0]
-    assert found["fault"] == Error.ABORTED
-    assert found["same"] == 1
-    assert found["interrupts"] == 3
-    counted = dict(zip(Counter, found["counters"], strict=True))
+    assert printed["results"] == [gave_up, 0, 0]
+    assert printed["fault"] == Error.ABORTED
+    assert printed["same"] == 1
+    assert printed["interrupts"] == 3
+    counted = dict(zip(Counter, printed["counters"], strict=True))
     moved = {kind: counted[Counter[f"READ_{kind.name}"]] + counted[Counter[f"WRITTEN_{kind.name}"]] for kind in Class}
-    planned = {kind: getattr(made.planned, kind.name.lower(), len(made.stream.program)) for kind in Class}
+    planned = {kind: getattr(built_firmware.planned, kind.name.lower(), len(built_firmware.stream.program)) for kind in Class}
     assert moved == planned
-    assert sum(counted[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS)) == made.stream.commands
+    assert sum(counted[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS)) == built_firmware.stream.commands
     # A program that is not the manifest's is refused with a line.
-    (tmp_path / "program.bin").write_bytes(bytes(len(made.stream.program)))
+    (tmp_path / "program.bin").write_bytes(bytes(len(built_firmware.stream.program)))
     done = subprocess.run([program, tmp_path, tmp_path / "inputs", tmp_path / "outputs"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "load: program or constants are not those of the manifest\n")

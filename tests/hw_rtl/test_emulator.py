@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pytest
 
-from hw_rtl.emulator import Hazard, Order, ProgramError, emulate
+from hw_rtl.emulator import Hazard, ProgramError, QueueOrder, emulate
 from lfopt.isa.program import Command, assemble, encode
 from lfopt.isa.tables import MOVING, NO_WAIT, PAYLOAD_WORDS, RUN, Class, Error, Kind, Opcode, Operation, Queue, Scale, Space
 
@@ -74,15 +74,15 @@ class Slow:
                     if d["last"]:
                         word = d["o_base"] + (y * d["o_row_step"] + d["o_row"]) % d["o_slots"] * d["o_slot_words"]
                         word += (command["to_block"] + ob) * d["o_block_words"] + x * d["o_step"]
-                        found = [self.byte(d, command, slot, ob, lane, v) for lane, v in enumerate(sums)]
-                        results.append((word, found + [-1] * (self.lanes - n)))
+                        values = [self.byte(d, command, slot, ob, lane, v) for lane, v in enumerate(sums)]
+                        results.append((word, values + [-1] * (self.lanes - n)))
                     else:
                         assert not pair
                         word = d["b_base"] + y % d["b_slots"] * d["b_slot_words"] + (command["to_block"] + ob) * d["b_block_words"] + 4 * x
-                        found = [byte for v in sums for byte in v.to_bytes(4, "little", signed=True)]
-                        results.append((word, found + [-1] * 4 * (self.lanes - n)))
-        for word, found in results:
-            self.chip[Space.BUFFER][word * self.lanes : word * self.lanes + len(found)] = found
+                        values = [byte for v in sums for byte in v.to_bytes(4, "little", signed=True)]
+                        results.append((word, values + [-1] * 4 * (self.lanes - n)))
+        for word, values in results:
+            self.chip[Space.BUFFER][word * self.lanes : word * self.lanes + len(values)] = values
 
     def sum(self, d: Mapping[str, int], command: Mapping[str, int], slot: int, y: int, x: int, ob: int, lane: int, n: int) -> int:
         buffer, operation = self.chip[Space.BUFFER], d["operation"]
@@ -132,8 +132,8 @@ class Slow:
             multiplier, shift = factor & 2**31 - 1, factor >> 32 & 63
         if d["scale"] != Scale.NONE:
             v = (v * multiplier + 2 ** (shift - 1) >> shift) + d["o_zero"]
-        found = min(max(v, d["low"]), d["high"]) & 255
-        return self.chip[Space.TABLES][256 * d["table_id"] + found] if d["has_table"] else found
+        code = min(max(v, d["low"]), d["high"]) & 255
+        return self.chip[Space.TABLES][256 * d["table_id"] + code] if d["has_table"] else code
 
     def int32(self, at: int) -> int:
         return int.from_bytes(bytes(self.chip[Space.BUFFER][at : at + 4]), "little", signed=True)
@@ -151,12 +151,12 @@ def ran(opcode: Opcode, entry: int, **values: int) -> Command:
 def filling(lanes: int) -> list[Command]:
     """Everything on chip, from the beginning of DRAM; factors have shifts of 30 to 45."""
     spaces = {Space.BUFFER: BUFFER_BYTES, Space.FACTORS: 256 * 5 * lanes, Space.TABLES: 64 * 256}
-    at, found = 0, []
+    at, commands = 0, []
     for entry, (space, size) in enumerate(spaces.items(), 61):
         values = {"space": space, "dram": at, "columns": size // lanes, "blocks": 1, "tail": lanes, "slots": 1}
-        found += [described(entry, Kind.TRANSFER, values), ran(Opcode.LOAD, entry)]
+        commands += [described(entry, Kind.TRANSFER, values), ran(Opcode.LOAD, entry)]
         at += size
-    return found
+    return commands
 
 
 def dumping(lanes: int) -> list[Command]:
@@ -181,15 +181,15 @@ def assert_agree(commands: Iterable[Command], memory: np.ndarray, lanes: int, **
             entries[command.descriptor] = {name: command.values.get(name, 0) for name in command.layout.by_name}
         elif command.layout is RUN:
             slow.run(command.opcode, entries[command.values["descriptor"]], {name: command.values.get(name, 0) for name in RUN.by_name})
-    found = emulate(encode(commands), memory, lanes=lanes, buffer_bytes=BUFFER_BYTES, **arguments)  # pyright: ignore[reportArgumentType]
+    emulated = emulate(encode(commands), memory, lanes=lanes, buffer_bytes=BUFFER_BYTES, **arguments)  # pyright: ignore[reportArgumentType]
     wanted = np.array(slow.memory)
-    differ = np.flatnonzero((wanted != found.memory) & (wanted >= 0))
-    assert not differ.size, (differ.size, differ[:5] - DUMP, wanted[differ[:5]], found.memory[differ[:5]])
+    differ = np.flatnonzero((wanted != emulated.memory) & (wanted >= 0))
+    assert not differ.size, (differ.size, differ[:5] - DUMP, wanted[differ[:5]], emulated.memory[differ[:5]])
     for of in Class:
         if of is not Class.INSTRUCTION:
-            assert (found.read[of], found.written[of]) == (slow.read[of], slow.written[of]), of
-    assert found.instruction_words_fetched == len(encode(commands)) // 16
-    assert found.read[Class.INSTRUCTION] == len(encode(commands))
+            assert (emulated.read[of], emulated.written[of]) == (slow.read[of], slow.written[of]), of
+    assert emulated.instruction_words_fetched == len(encode(commands)) // 16
+    assert emulated.read[Class.INSTRUCTION] == len(encode(commands))
 
 
 def ring(rng: np.random.Generator, letter: str, blocks: int, columns: int, first: int, end: int) -> dict[str, int]:
@@ -327,10 +327,10 @@ def test_loops_move_every_number_of_a_command():
             by = [0] * (3 - len(at)) + list(at)
             moved = {name: start[name] + sum(steps[f"{name}_step{k}"] * by[2 - k] for k in range(3)) for name in MOVING}
             straight.append(ran(Opcode.EXEC, 0, **{**start, **moved}))
-    found = [emulate(encode([*filling(16), *commands, *dumping(16)]), memory, buffer_bytes=BUFFER_BYTES) for commands in (looped, straight)]
-    assert (found[0].memory == found[1].memory).all()
-    assert found[0].commands == found[1].commands and found[0].commands[Opcode.EXEC] == 16
-    assert found[0].instruction_words_fetched == len(encode([*filling(16), *looped, *dumping(16)])) // 16
+    emulations = [emulate(encode([*filling(16), *commands, *dumping(16)]), memory, buffer_bytes=BUFFER_BYTES) for commands in (looped, straight)]
+    assert (emulations[0].memory == emulations[1].memory).all()
+    assert emulations[0].commands == emulations[1].commands and emulations[0].commands[Opcode.EXEC] == 16
+    assert emulations[0].instruction_words_fetched == len(encode([*filling(16), *looped, *dumping(16)])) // 16
 
 
 # Orders. Rows of a map come, are copied and leave, all in rings of two slots.
@@ -363,13 +363,13 @@ def pipeline_memory() -> np.ndarray:
     return np.random.default_rng(3).integers(0, 256, 1 << 16, np.uint8)
 
 
-@pytest.mark.parametrize("order", Order)
-def test_a_program_with_all_its_waits_does_the_same_in_every_order(order: Order):
+@pytest.mark.parametrize("order", QueueOrder)
+def test_a_program_with_all_its_waits_does_the_same_in_every_order(order: QueueOrder):
     memory = pipeline_memory()
     for seed in range(5):
-        found = emulate(pipeline(), memory, order=order, rng=np.random.default_rng(seed), check=True, queue_depth=(None, 2)[seed % 2]).memory
-        assert (found[0x8000 : 0x8000 + 12 * 128] == memory[: 12 * 128]).all()
-        assert (np.delete(found, np.s_[0x8000 : 0x8000 + 12 * 128]) == np.delete(memory, np.s_[0x8000 : 0x8000 + 12 * 128])).all()
+        emulated = emulate(pipeline(), memory, order=order, rng=np.random.default_rng(seed), check=True, queue_depth=(None, 2)[seed % 2]).memory
+        assert (emulated[0x8000 : 0x8000 + 12 * 128] == memory[: 12 * 128]).all()
+        assert (np.delete(emulated, np.s_[0x8000 : 0x8000 + 12 * 128]) == np.delete(memory, np.s_[0x8000 : 0x8000 + 12 * 128])).all()
 
 
 @pytest.mark.parametrize("wait", ["exec wait_load=1", "exec wait_store=1", "store wait_exec=0", "load wait_exec=0"])
@@ -378,8 +378,8 @@ def test_a_missing_wait_shows(wait: str):
     program = pipeline(wait)
     right = emulate(pipeline(), memory).memory
     assert (emulate(program, memory).memory == right).all(), "in the order of the program all is well"
-    assert any((emulate(program, memory, order=order).memory != right).any() for order in (Order.EAGER_LOADS, Order.LATE_LOADS))
-    assert any((emulate(program, memory, order=Order.RANDOM, rng=np.random.default_rng(seed)).memory != right).any() for seed in range(20))
+    assert any((emulate(program, memory, order=order).memory != right).any() for order in (QueueOrder.EAGER_LOADS, QueueOrder.LATE_LOADS))
+    assert any((emulate(program, memory, order=QueueOrder.RANDOM, rng=np.random.default_rng(seed)).memory != right).any() for seed in range(20))
     with pytest.raises(Hazard, match="no wait orders them"):
         emulate(program, memory, check=True)
 
@@ -396,9 +396,9 @@ def test_a_computation_must_wait_for_the_computation_whose_result_it_reads():
 
     right = emulate(program("wait_exec=0"), memory, check=True).memory
     assert (right[0x8000:0x8080] == memory[:128]).all()
-    for order in Order:
+    for order in QueueOrder:
         assert (emulate(program("wait_exec=0"), memory, order=order).memory == right).all()
-    assert (emulate(program(""), memory, order=Order.LATE_LOADS).memory != right).any()
+    assert (emulate(program(""), memory, order=QueueOrder.LATE_LOADS).memory != right).any()
     with pytest.raises(Hazard, match="EXEC 1 reads a word that EXEC 0 writes"):
         emulate(program(""), memory, check=True)
 
@@ -408,7 +408,7 @@ def test_waits_reach_through_other_commands_and_describe():
     lines = [*PIPELINE[:3], "load 0 count=1", "exec 1 count=1 wait_load=0", "store 2 count=1 wait_exec=0", "load 0 count=1 wait_store=0"]
     emulate(encode(assemble([*lines, "halt"])), pipeline_memory(), check=True)
     without = [*PIPELINE[:3], "load 0 count=1", PIPELINE[0], "exec 1 count=1", "halt"]
-    for order in Order:
+    for order in QueueOrder:
         emulate(encode(assemble(without)), pipeline_memory(), check=True, order=order)
 
 
@@ -492,9 +492,9 @@ ERRORS = {
 }
 
 
-@pytest.mark.parametrize("order", [Order.PROGRAM, Order.RANDOM])
+@pytest.mark.parametrize("order", [QueueOrder.PROGRAM, QueueOrder.RANDOM])
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_have_code_queue_and_index(name: str, order: Order):
+def test_errors_have_code_queue_and_index(name: str, order: QueueOrder):
     lines, code, queue, index = ERRORS[name]
     program = encode(assemble([*lines, "halt"]))
     with pytest.raises(ProgramError) as raised:
@@ -539,8 +539,8 @@ def test_memory_given_stays_as_it_is():
     memory = pipeline_memory()
     before = memory.copy()
     memory.setflags(write=False)
-    found = emulate(pipeline(), memory)
-    assert (memory == before).all() and (found.memory != before).any()
+    emulated = emulate(pipeline(), memory)
+    assert (memory == before).all() and (emulated.memory != before).any()
 
 
 def test_arguments_without_sense_are_refused():

@@ -89,26 +89,26 @@ def simulate(bench: Path, sequences: Sequence[Chain]) -> list[Outcome]:
             say(4, wait, row, count)
             script.extend(COMPUTATION.pack({"kind": Kind.COMPUTATION, **d}).to_bytes(PAYLOAD_BITS // 8, "little"))
         say(5, 7, 0, 0, 0, 1, SCRATCH, 6, 0, words)
-    found = subprocess.run([bench], input=bytes(script), capture_output=True, check=True).stdout
-    return list(_outcomes(found, len(sequences), words, lanes))
+    done = subprocess.run([bench], input=bytes(script), capture_output=True, check=True).stdout
+    return list(_outcomes(done, len(sequences), words, lanes))
 
 
-def _outcomes(found: bytes, number: int, words: int, lanes: int) -> Iterator[Outcome]:
+def _outcomes(output: bytes, number: int, words: int, lanes: int) -> Iterator[Outcome]:
     at = 0
 
     def numbers(count: int) -> list[int]:
         nonlocal at
         at += 4 * count
-        return list(struct.unpack_from(f"<{count}I", found, at - 4 * count))
+        return list(struct.unpack_from(f"<{count}I", output, at - 4 * count))
 
     for _ in range(number):
         error, done = numbers(2)
         cycles = numbers(done)
         events: dict[str, int] = dict(zip(EVENTS, numbers(5), strict=True))
-        buffer = np.frombuffer(found, np.uint8, words * lanes, at).reshape(words, lanes)
+        buffer = np.frombuffer(output, np.uint8, words * lanes, at).reshape(words, lanes)
         at += words * lanes
         yield Outcome(error, done, cycles, events, buffer)
-    assert at == len(found)
+    assert at == len(output)
 
 
 def expect(sequence: Chain) -> tuple[int, int, np.ndarray]:
@@ -140,10 +140,10 @@ def expect(sequence: Chain) -> tuple[int, int, np.ndarray]:
     }
     program += [Command(Opcode.DESCRIBE, {"kind": Kind.TRANSFER, **whole}, 3, Kind.TRANSFER), _run(Opcode.STORE, 3, 0, 1), Command(Opcode.HALT)]
     try:
-        found = emulate(encode(program), memory, lanes=lanes, buffer_bytes=words * lanes)
+        emulated = emulate(encode(program), memory, lanes=lanes, buffer_bytes=words * lanes)
     except ProgramError as error:
         return error.code, error.index, sequence.buffer
-    return 0, len(sequence.commands), found.memory[at:].reshape(words, lanes)
+    return 0, len(sequence.commands), emulated.memory[at:].reshape(words, lanes)
 
 
 def _run(opcode: Opcode, descriptor: int, row: int, count: int) -> Command:
@@ -154,8 +154,8 @@ def _run(opcode: Opcode, descriptor: int, row: int, count: int) -> Command:
 def known(sequence: Chain) -> np.ndarray:
     """Which bytes of the buffer the commands leave defined, all but those of sums that no channel has: [word][lane]."""
     words, lanes = sequence.buffer.shape
-    found = np.ones((words, lanes), bool)
-    found[words - SCRATCH :] = not sequence.contention[1]
+    decided = np.ones((words, lanes), bool)
+    decided[words - SCRATCH :] = not sequence.contention[1]
     for d, row, count, _ in sequence.commands:
         for y in range(row, row + count):
             for ob in range(d["out_blocks"]):
@@ -163,8 +163,8 @@ def known(sequence: Chain) -> np.ndarray:
                 if not d["last"]:
                     start = d["b_base"] + y % d["b_slots"] * d["b_slot_words"] + ob * d["b_block_words"]
                     place = start + np.arange(d["o_width"] * WINDOW)
-                    found[place] = np.tile(np.arange(WINDOW * lanes) // 4 < n, d["o_width"]).reshape(-1, lanes)
-    return found
+                    decided[place] = np.tile(np.arange(WINDOW * lanes) // 4 < n, d["o_width"]).reshape(-1, lanes)
+    return decided
 
 
 def check(bench: Path, sequences: Sequence[Chain]) -> list[Outcome]:
@@ -303,8 +303,8 @@ class Maker:
         a_step, o_step = self.pick(0, 3), self.pick(1, 3)
         most = (self.lanes - 1) // max(a_step, o_step) + 1
         count = self.pick(1, most)
-        found = {"lanes": count, "a_lane_step": a_step, "o_lane_step": o_step}
-        return found | {"a_lane": self.pick(0, self.lanes - 1 - a_step * (count - 1)), "o_lane": self.pick(0, self.lanes - 1 - o_step * (count - 1))}
+        fields = {"lanes": count, "a_lane_step": a_step, "o_lane_step": o_step}
+        return fields | {"a_lane": self.pick(0, self.lanes - 1 - a_step * (count - 1)), "o_lane": self.pick(0, self.lanes - 1 - o_step * (count - 1))}
 
     def finish(self, d: dict[str, int]) -> None:
         """Random drain."""
@@ -322,19 +322,19 @@ class Maker:
     def add(self, operation: Operation, *, held: int = 0, wait: int = 0, columns: int = 0) -> bool:
         """Add a command to the sequence, unless its buffer is full."""
         before = self.free
-        made = self.command(operation, held=held, columns=columns)
-        if self.full or any(d["o_width"] * count > 512 for d, _, count in made):
+        commands = self.command(operation, held=held, columns=columns)
+        if self.full or any(d["o_width"] * count > 512 for d, _, count in commands):
             self.full, self.free = False, before
             return False
         # Held sums are read by the command after: that one waits.
-        self.sequence.commands += [(d, row, count, 0 if not d["first"] else wait) for d, row, count in made]
+        self.sequence.commands += [(d, row, count, 0 if not d["first"] else wait) for d, row, count in commands]
         return True
 
 
 def sequences(seed: int, number: int, operations: Sequence[Operation], *, length: int, held: float = 0.2, busy: bool = False) -> list[Chain]:
     rng = np.random.default_rng(seed)
-    found: list[Chain] = []
-    while len(found) < number:
+    chains: list[Chain] = []
+    while len(chains) < number:
         maker = Maker(rng)
         for _ in range(length):
             operation = operations[int(rng.integers(len(operations)))]
@@ -343,8 +343,8 @@ def sequences(seed: int, number: int, operations: Sequence[Operation], *, length
             reads, writes, holds = (int(rng.integers(most)) for most in (257, 257, 200))
             maker.sequence.contention = (reads, writes, holds * int(rng.integers(2)), int(rng.integers(1, 1 << 30)))
         if maker.sequence.commands:
-            found.append(maker.sequence)
-    return found
+            chains.append(maker.sequence)
+    return chains
 
 
 @pytest.mark.parametrize("operation", list(Operation))
@@ -399,15 +399,15 @@ def test_the_accumulators_are_filled_to_the_last_column(bench: Path, operation: 
 
 def test_kernel_rows_outside_the_operand_are_skipped_with_their_weights(bench: Path) -> None:
     rng = np.random.default_rng(25)
-    found = []
+    chains = []
     for operation in (CONV, DEPTHWISE, SUM, MAX):
         for dilation in (1, 3):
             for pad_rows in range(-10, 14, 2):
                 window = {"kernel_rows": 4, "kernel_columns": 3, "dilation": dilation, "pad_rows": pad_rows, "pad_columns": 1}
                 weights = {"w_base": 1024 * LANES + 7, "w_block_bytes": 12 * LANES * LANES + 3}
                 d = plain(operation, 9, out_blocks=2, out_tail=5, o_slot_words=18, has_bias=1, **window, **weights)
-                found.append(lone(rng, (d, 0, 2), (d, 4, 1)))
-    check(bench, found)
+                chains.append(lone(rng, (d, 0, 2), (d, 4, 1)))
+    check(bench, chains)
 
 
 BAD = {
@@ -496,9 +496,9 @@ def cycles(bench: Path, d: Mapping[str, int], count: int = 1, number: int = 5) -
 def test_passes_of_a_convolution_follow_one_another_without_a_gap(bench: Path, width: int) -> None:
     more = {"kernel_rows": 3, "kernel_columns": 3, "in_blocks": 2, "out_blocks": 2, "a_slots": 3, "a_slot_words": 2 * width, "a_block_words": width}
     d = plain(CONV, width, o_slot_words=2 * width, w_block_bytes=18 * LANES * LANES, w_base=LANES * 1000, **more)
-    found, events = cycles(bench, {**d, "a_height": 30, "a_width": 60})
+    cycles_taken, events = cycles(bench, {**d, "a_height": 30, "a_width": 60})
     assert events["array"] == 6 * 36 * width
-    assert 36 * width <= found <= 36 * width + 4
+    assert 36 * width <= cycles_taken <= 36 * width + 4
 
 
 # Kernel, stride, columns: cycles of a row of the result and a row of the kernel, without what its windows share at the beginning.
@@ -509,14 +509,14 @@ DEPTHWISE_ROWS = {(3, 1, 40): 10, (3, 1, 41): 11, (5, 1, 30): 10, (7, 1, 32): 8 
 def test_depthwise_makes_neighbouring_columns_in_one_cycle(bench: Path, kernel: int, stride: int, width: int) -> None:
     more = {"kernel_rows": 3, "kernel_columns": kernel, "stride_columns": stride, "out_blocks": 4, "a_slot_words": 70, "a_slots": 3}
     d = plain(DEPTHWISE, width, o_slot_words=4 * width, w_block_bytes=3 * kernel * LANES, o_block_words=width, a_width=70, **more)
-    found, _ = cycles(bench, d)
+    cycles_taken, _ = cycles(bench, d)
     shared = 0 if stride > 2 else 1 if kernel <= 5 else 2  # groups of kernel columns
     wanted = 4 * max(3 * (DEPTHWISE_ROWS[kernel, stride, width] + shared), width + 1)
     weights = 4 * (-(-3 * kernel // WINDOW) + 1)  # cycles in which the buffer gives weights
-    assert wanted <= found <= wanted + weights + 4
+    assert wanted <= cycles_taken <= wanted + weights + 4
 
 
 @pytest.mark.parametrize(("operation", "vector"), [(ADD, 0), (MUL, 1), (COPY, 0)])
 def test_elementwise_operations_take_a_cycle_a_column(bench: Path, operation: Operation, vector: int) -> None:
-    found, _ = cycles(bench, plain(operation, 50, out_blocks=4, o_slot_words=200, b_slot_words=200, a_slot_words=240, b_vector=vector))
-    assert 200 <= found <= 204
+    cycles_taken, _ = cycles(bench, plain(operation, 50, out_blocks=4, o_slot_words=200, b_slot_words=200, a_slot_words=240, b_vector=vector))
+    assert 200 <= cycles_taken <= 204

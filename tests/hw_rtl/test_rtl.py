@@ -15,7 +15,7 @@ import pytest
 
 from codegen.accel import encode
 from codegen.source import Unsupported
-from hw_rtl.build import Model
+from hw_rtl.build import SimulationModel
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
 from lfopt.app.commands.quantize import quantize
@@ -45,25 +45,25 @@ def completed(result: RunResult) -> int:
     return sum(result.counters[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS))
 
 
-def disagreement(model: Model, plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], dram: Dram | None = None) -> list[str]:
+def disagreement(model: SimulationModel, plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], dram: Dram | None = None) -> list[str]:
     """Where the hardware differs from the plan and from the reference."""
     stream = encode(plan, graph)
     done, wanted = run(model, stream, inputs, dram=dram), reference(graph, inputs)
     if done.failure is not None or not done.finished:
         return [f"it stopped: {done.failure}"]
-    made = outputs(stream, graph, done.memory)
-    differing = {name: int((made[name] != wanted[name]).sum()) for name in wanted}
-    found = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
+    arrays = outputs(stream, graph, done.memory)
+    differing = {name: int((arrays[name] != wanted[name]).sum()) for name in wanted}
+    problems = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
     if (moved := counted(done.counters)) != dram_at_port(plan.groups):
-        found.append(f"counted {moved}, planned {dram_at_port(plan.groups)}")
+        problems.append(f"counted {moved}, planned {dram_at_port(plan.groups)}")
     if completed(done) != stream.commands:
-        found.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
+        problems.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
     if done.counters[Counter.READ_INSTRUCTION] != len(stream.program):
-        found.append(f"{done.counters[Counter.READ_INSTRUCTION]} bytes of instructions, the program has {len(stream.program)}")
-    return found
+        problems.append(f"{done.counters[Counter.READ_INSTRUCTION]} bytes of instructions, the program has {len(stream.program)}")
+    return problems
 
 
-def run_random(model: Model, seeds: range, folder: Path | None = None, lanes: int = LANES) -> Tally[str]:
+def run_random(model: SimulationModel, seeds: range, folder: Path | None = None, lanes: int = LANES) -> Tally[str]:
     """Random plans, some on a memory that holds back; with a folder, in C that counts, and executed, too."""
     ran, wrong = Tally[str](), list[str]()
     for seed in seeds:
@@ -80,30 +80,30 @@ def run_random(model: Model, seeds: range, folder: Path | None = None, lanes: in
             moved = total_dram(plan.groups)
             _, in_c, _ = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
             others = {"simulate": simulate(plan, graph).dram, "execute": execute(plan, graph, inputs).dram, "C": in_c}
-            wrong += [f"seed {seed}: {name} says {found}, the plan {moved}" for name, found in others.items() if found != moved]
+            wrong += [f"seed {seed}: {name} says {counted}, the plan {moved}" for name, counted in others.items() if counted != moved]
         ran.update(group.mode for group in plan.groups)
     assert not wrong, "\n".join(wrong)
     return ran
 
 
-def test_random_plans_count_the_same_bytes_in_four_ways(model: Model, tmp_path: Path) -> None:
+def test_random_plans_count_the_same_bytes_in_four_ways(model: SimulationModel, tmp_path: Path) -> None:
     ran = run_random(model, range(5000, 5024), tmp_path)
     assert all(ran[mode] for mode in ("lbdf", "brr", "resident")), ran
 
 
-def test_random_plans_on_rtl(model: Model) -> None:
+def test_random_plans_on_rtl(model: SimulationModel) -> None:
     ran = run_random(model, range(5100, 5160))
     assert all(ran[mode] for mode in ("lbdf", "brr", "resident", "tiled")), ran
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(6000, 6400, 50))
-def test_hundreds_of_random_plans_on_rtl(model: Model, first: int, tmp_path: Path) -> None:
+def test_hundreds_of_random_plans_on_rtl(model: SimulationModel, first: int, tmp_path: Path) -> None:
     print(run_random(model, range(first, first + 50), tmp_path))
 
 
 @pytest.mark.slow
-def test_random_plans_at_32_lanes(wide_model: Model) -> None:
+def test_random_plans_at_32_lanes(wide_model: SimulationModel) -> None:
     ran = run_random(wide_model, range(8000, 8060), lanes=32)
     assert all(ran[mode] for mode in ("lbdf", "brr", "resident", "tiled")), ran
 
@@ -122,7 +122,7 @@ def mutants(commands: Sequence[Command]) -> Iterator[tuple[str, list[Command]]]:
             yield f"shorter {command.text()}", [*before, shorter, *after]
 
 
-def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: Model) -> None:
+def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: SimulationModel) -> None:
     missed, tried = list[str](), 0
     for plan, graph, inputs in islice(encodable(7000), 4):
         stream, moved, wanted = encode(plan, graph), dram_at_port(plan.groups), reference(graph, inputs)
@@ -130,10 +130,10 @@ def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: Model) -> None
             program = to_words(commands)
             region = (stream.maps_address, stream.memory_bytes)
             done = run_program(model, program, memory(stream, inputs), write_region=region, watchdog_cycles=2000)
-            made = outputs(stream, graph, done.memory)
+            arrays = outputs(stream, graph, done.memory)
             tried += 1
             same = counted(done.counters) == moved and completed(done) == stream.commands  # rows that nobody reads are computed all the same
-            if done.failure is None and same and all((made[name] == wanted[name]).all() for name in wanted):
+            if done.failure is None and same and all((arrays[name] == wanted[name]).all() for name in wanted):
                 missed.append(what)
     assert tried > 60
     assert not missed, "\n".join(missed)
@@ -142,17 +142,17 @@ def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: Model) -> None
 def encodable(first: int) -> Iterator[tuple[Plan, Graph, dict[str, np.ndarray]]]:
     """Random plans that the accelerator does."""
     for seed in count(first):
-        found = random_plan(seed)
+        drawn = random_plan(seed)
         with suppress(Unsupported):
-            if not any(group.unexecutable for group in found[0].groups):
-                encode(*found[:2])
-                yield found
+            if not any(group.unexecutable for group in drawn[0].groups):
+                encode(*drawn[:2])
+                yield drawn
 
 
 # -- networks ------------------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_trace_shows_the_cycles_that_the_hardware_counts(model: Model) -> None:
+def test_a_trace_shows_the_cycles_that_the_hardware_counts(model: SimulationModel) -> None:
     busy = {LOADS: Counter.LOAD_BUSY, STORES: Counter.STORE_BUSY, COMPUTATION: Counter.EXEC_BUSY}
     for plan, graph, inputs in islice(encodable(40), 4):
         done = run(model, encode(plan, graph), inputs, timed=True)
@@ -187,14 +187,14 @@ def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int =
 
 
 @pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf")])
-def test_small_networks(model: Model, name: str, kib: int, scheme: str, tmp_path: Path) -> None:
+def test_small_networks(model: SimulationModel, name: str, kib: int, scheme: str, tmp_path: Path) -> None:
     plan, graph, inputs = network(name, 64, scheme, tmp_path, kib << 10)
     assert not disagreement(model, plan, graph, inputs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["all", "auto", "lbdf"])
-def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, scheme: str, tmp_path: Path) -> None:
+def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: SimulationModel, scheme: str, tmp_path: Path) -> None:
     """Every map that a group stores is an output here, so that no group may hide behind the next one."""
     plan, graph, inputs = network("efficientnet_b3", 96, scheme, tmp_path, 1 << 17)
     stream = encode(plan, graph)
@@ -203,14 +203,14 @@ def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, sche
     wanted = reference(graph, inputs, everything=True)
     between = [name for group in plan.groups for name in group.outputs]
     assert len(between) > (1 if scheme == "all" else 20)  # with chains, most maps stay on chip
-    found = outputs(replace(stream, outputs=tuple(stored_maps(plan, graph, stream))), replace(graph, outputs=tuple(between)), done.memory)
-    assert not [name for name in between if (found[name] != wanted[name]).any()]
+    arrays = outputs(replace(stream, outputs=tuple(stored_maps(plan, graph, stream))), replace(graph, outputs=tuple(between)), done.memory)
+    assert not [name for name in between if (arrays[name] != wanted[name]).any()]
 
 
 def stored_maps(plan: Plan, graph: Graph, stream: CommandStream) -> list[StoredMap]:
     """Where the maps that groups store lie."""
-    found = {stored.name: stored for stored in stream.maps}
-    return [found[name] for group in plan.groups for name in group.outputs]
+    by_name = {stored.name: stored for stored in stream.maps}
+    return [by_name[name] for group in plan.groups for name in group.outputs]
 
 
 NETWORKS = [("mobilenet_v2", 224), ("squeezenet1_1", 224), ("resnet18", 224), ("efficientnet_b0", 224), ("efficientnet_b3", 300)]
@@ -220,6 +220,6 @@ NETWORKS = [("mobilenet_v2", 224), ("squeezenet1_1", 224), ("resnet18", 224), ("
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("scheme", ["all", "auto", "lbdf"])
 @pytest.mark.parametrize(("name", "size"), NETWORKS)
-def test_whole_networks(model: Model, name: str, size: int, scheme: str, tmp_path: Path) -> None:
+def test_whole_networks(model: SimulationModel, name: str, size: int, scheme: str, tmp_path: Path) -> None:
     plan, graph, inputs = network(name, size, scheme, tmp_path)
     assert not disagreement(model, plan, graph, inputs)

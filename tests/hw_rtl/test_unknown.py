@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from codegen.accel import encode as encode_plan
-from hw_rtl.build import Model, Parameters, available, build
+from hw_rtl.build import HardwareParameters, SimulationModel, available, build
 from hw_rtl.emulator import emulate
 from hw_rtl.run import Dram, RunResult, run
 from lfopt.app.cache import keeper
@@ -32,9 +32,9 @@ SEEDS = (1, 2, 3, 4)
 
 
 @pytest.fixture(scope="module")
-def unknown_model(request: pytest.FixtureRequest) -> Model:
+def unknown_model(request: pytest.FixtureRequest) -> SimulationModel:
     assert request.config.cache is not None
-    parameters = Parameters(dram_beats=1 << 18, optimization="-O1", assertions=True, unknown=True)
+    parameters = HardwareParameters(dram_beats=1 << 18, optimization="-O1", assertions=True, unknown=True)
     return build(keeper(Path(request.config.cache.mkdir("rtl"))), parameters)
 
 
@@ -51,14 +51,14 @@ def memory() -> np.ndarray:
 
 
 @pytest.mark.parametrize("lines", [COMPUTED, LOOKED_UP])
-def test_programs_do_not_depend_on_what_was_there(unknown_model: Model, memory: np.ndarray, lines: str) -> None:
+def test_programs_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray, lines: str) -> None:
     program, wanted = text(lines), emulate(text(lines), memory, write_region=WRITABLE, check=True)
     results = [run(unknown_model, program, memory, write_region=WRITABLE, unknown=seed) for seed in SEEDS]
     agrees(results[0], wanted)
     alike(results)
 
 
-def test_transfers_do_not_depend_on_what_was_there(unknown_model: Model, memory: np.ndarray) -> None:
+def test_transfers_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray) -> None:
     for k in range(12):
         commands, wanted = random_program(300 + k, memory)
         dram = Dram(latency_cycles=3, stall=100, seed=k + 1) if k % 2 else Dram()
@@ -67,19 +67,19 @@ def test_transfers_do_not_depend_on_what_was_there(unknown_model: Model, memory:
         alike(results)
 
 
-def test_plans_do_not_depend_on_what_was_there(unknown_model: Model) -> None:
+def test_plans_do_not_depend_on_what_was_there(unknown_model: SimulationModel) -> None:
     plans = encodable(9000)
     for _ in range(12):
         plan, graph, inputs = next(plans)
         stream, wanted = encode_plan(plan, graph), reference(graph, inputs)
         region = (stream.maps_address, stream.memory_bytes)
         results = [run(unknown_model, stream.program, image(stream, inputs), write_region=region, unknown=seed) for seed in SEEDS]
-        found = outputs(stream, graph, results[0].memory)
-        assert all((found[name] == wanted[name]).all() for name in wanted)
+        arrays = outputs(stream, graph, results[0].memory)
+        assert all((arrays[name] == wanted[name]).all() for name in wanted)
         alike(results)
 
 
-def test_faults_do_not_depend_on_what_was_there(unknown_model: Model, memory: np.ndarray) -> None:
+def test_faults_do_not_depend_on_what_was_there(unknown_model: SimulationModel, memory: np.ndarray) -> None:
     """But for what a corrupted program stores, which may be words of the buffer that nothing was loaded into."""
     rng, words = np.random.default_rng(11), text(COMPUTED)
     for _ in range(40):

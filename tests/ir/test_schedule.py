@@ -76,12 +76,12 @@ def transfers(draw: st.DrawFn) -> Transfer:
 
 @st.composite
 def computes(draw: st.DrawFn) -> Compute:
-    made = draw(st.lists(boxes.filter(bool), min_size=1, max_size=3))
+    written = draw(st.lists(boxes.filter(bool), min_size=1, max_size=3))
     first, last = draw(st.sampled_from([(True, True), (True, False), (False, False), (False, True)]))
     return Compute(
         operator=draw(st.sampled_from(NAMES)),
-        boxes=tuple(made),
-        places=tuple(draw(st.integers(-1, 9)) for _ in made),
+        boxes=tuple(written),
+        places=tuple(draw(st.integers(-1, 9)) for _ in written),
         inputs=draw(st.none() | spans()),
         sums=draw(st.integers(0, 9)) if not (first and last) else draw(st.integers(-1, 9)),
         first=first,
@@ -319,11 +319,11 @@ def in_first_words(path: Path) -> None:
 @pytest.mark.parametrize(("method", "said", "unsaid"), [("exact", "groups", "plans"), ("local", "plans", "groups")])
 def test_a_plan_of_the_first_schema_is_read_and_holds_and_what_it_does_not_say_is_not_made_up(tmp_path, method, said, unsaid) -> None:
     graph = random_graph(np.random.default_rng(0), 6)
-    found = lfopt.search(graph, "1KiB", scheme="auto", method=method, budget=9).save(tmp_path)
+    searched = lfopt.search(graph, "1KiB", scheme="auto", method=method, budget=9).save(tmp_path)
     in_first_words(tmp_path / "plan.json")
     read = read_plan(tmp_path)
-    groups = tuple(replace(group, required_bytes=None) for group in found.plan.groups)
-    assert read == replace(found.plan, groups=groups, search=replace(found.plan.search, **{f"{unsaid}_evaluated": None}))
+    groups = tuple(replace(group, required_bytes=None) for group in searched.plan.groups)
+    assert read == replace(searched.plan, groups=groups, search=replace(searched.plan.search, **{f"{unsaid}_evaluated": None}))
     assert getattr(read.search, f"{said}_evaluated") > 0
     assert verify(tmp_path).holds
     write_plan(read, tmp_path / "plan.json")

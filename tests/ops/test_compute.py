@@ -43,23 +43,23 @@ every_family = pytest.mark.parametrize("family", FAMILIES + ARITHMETIC, ids=lamb
 @cache
 def drawn(family: Family) -> list[tuple[Case, Call, tuple[np.ndarray, ...]]]:
     """Cases with what the operators compute on whole operands."""
-    found = []
+    computed = []
     for case in cases(family, MANY.get(family, CASES)):
         call = case.call()
-        found.append((case, call, compute(call, parts(case, call), tuple(whole(shape) for shape in call.results), OPSET)))
-    return found
+        computed.append((case, call, compute(call, parts(case, call), tuple(whole(shape) for shape in call.results), OPSET)))
+    return computed
 
 
 def parts(case: Case, call: Call, outs: tuple[Box, ...] | None = None, inputs: tuple[int, int] | None = None) -> list[Part | None]:
     """The footprints of boxes of the results, cut out of the operands; copies, so that nothing else is near."""
-    found: list[Part | None] = []
+    operands: list[Part | None] = []
     for index, value in enumerate(case.operands):
         if value is None:
-            found.append(None)
+            operands.append(None)
         else:
             box = whole(value.shape) if outs is None else footprints(call, index, outs, inputs=inputs)
-            found.append(Part(value[slices(box)].copy(), box))
-    return found
+            operands.append(Part(value[slices(box)].copy(), box))
+    return operands
 
 
 def truth(case: Case) -> tuple[np.ndarray, ...]:
@@ -70,19 +70,19 @@ def truth(case: Case) -> tuple[np.ndarray, ...]:
         except Exception:
             return case.run(case.operands)
         case.runtime = True
-    found = case.run(case.operands)
-    return tuple(v.view(t.dtype) if t.dtype.startswith("float8") else v for v, t in zip(found, case.results(), strict=True))
+    outputs = case.run(case.operands)
+    return tuple(v.view(t.dtype) if t.dtype.startswith("float8") else v for v, t in zip(outputs, case.results(), strict=True))
 
 
-def same(found: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-5) -> bool:
+def same(values: np.ndarray, wanted: np.ndarray, tolerance: float = 1e-5) -> bool:
     """Same type and shape, same values; floating ones within a part of the largest."""
-    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+    if values.shape != wanted.shape or values.dtype != wanted.dtype:
         return False
-    if found.dtype.kind != "f":
-        return bool((found == wanted).all())
+    if values.dtype.kind != "f":
+        return bool((values == wanted).all())
     finite = np.abs(wanted[np.isfinite(wanted)].astype(np.float64))
-    tolerance = 2e-3 if found.dtype == np.float16 else tolerance
-    return bool(np.allclose(found, wanted, rtol=tolerance, atol=tolerance * min(finite.max(initial=0), 100), equal_nan=True))
+    tolerance = 2e-3 if values.dtype == np.float16 else tolerance
+    return bool(np.allclose(values, wanted, rtol=tolerance, atol=tolerance * min(finite.max(initial=0), 100), equal_nan=True))
 
 
 def rows_of(shape: tuple[int, ...], start: int, stop: int) -> Box:
@@ -105,11 +105,11 @@ def wrong_parts(family: Family, draw: Callable[[np.random.Generator, Call], list
     rng, wrong = np.random.default_rng(3), list[str]()
     for case, call, results in drawn(family):
         for outs in draw(rng, call):
-            made = compute(call, parts(case, call, outs), outs, OPSET)
+            computed = compute(call, parts(case, call, outs), outs, OPSET)
             wrong += [
-                f"{case}, result {k}, box {box}:\n{found}\nthe whole has\n{result[slices(box)]}"
-                for k, (found, result, box) in enumerate(zip(made, results, outs, strict=True))
-                if not same(found, result[slices(box)])
+                f"{case}, result {k}, box {box}:\n{values}\nthe whole has\n{result[slices(box)]}"
+                for k, (values, result, box) in enumerate(zip(computed, results, outs, strict=True))
+                if not same(values, result[slices(box)])
             ]
     return wrong
 
@@ -202,9 +202,9 @@ def test_partial_sums_over_any_partition_of_what_is_folded_finish_to_the_result(
             sums = part if sums is None else merge(call, sums, part)
             assert sums.dtype == part.dtype
         assert sums is not None
-        found = finish(call, sums, given, box)
-        if not same(found, result[slices(box)]):
-            wrong.append(f"{case}, box {box}, inputs cut at {cuts}:\n{found}\nthe whole has\n{result[slices(box)]}")
+        finished = finish(call, sums, given, box)
+        if not same(finished, result[slices(box)]):
+            wrong.append(f"{case}, box {box}, inputs cut at {cuts}:\n{finished}\nthe whole has\n{result[slices(box)]}")
         tried += 1
     assert tried > 5
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
@@ -287,8 +287,8 @@ def test_an_empty_box_needs_nothing_and_is_nothing() -> None:
     box = ((0, 1), (0, 3), (1, 1), (0, 2))
     assert box_elements(footprint(conv, 0, box)) == 0
     nothing = Part(np.empty((0, 0, 0, 0), np.float32), ((0, 0),) * 4)
-    (found,) = compute(conv, [nothing, nothing], (box,), OPSET)
-    assert (found.shape, found.dtype) == ((1, 3, 0, 2), np.float32)
+    (values,) = compute(conv, [nothing, nothing], (box,), OPSET)
+    assert (values.shape, values.dtype) == ((1, 3, 0, 2), np.float32)
 
 
 def test_half_precision_is_summed_in_float32() -> None:

@@ -34,11 +34,11 @@ def test_a_group_alone_computes_what_it_computes_in_its_network() -> None:
         for group in groups_of(graph)[1]:
             alone = excerpt(flow, group)
             assert {operator.name for operator in Dataflow.of(alone).operators} == set(flow.names(group)), seed
-            found = reference(alone, {name: values[name] for name in alone.inputs})
+            outputs = reference(alone, {name: values[name] for name in alone.inputs})
             sinks = {flow.maps[m].name for i in bits(flow.sinks(group)) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~group}
             assert set(alone.outputs) == sinks, seed
             for name in alone.outputs:
-                np.testing.assert_array_equal(found[name], values[name])
+                np.testing.assert_array_equal(outputs[name], values[name])
                 compared += 1
     assert compared > 200
 

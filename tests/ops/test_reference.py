@@ -48,11 +48,11 @@ def runtime(graph: Graph, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray
     return dict(zip(graph.outputs, map(np.asarray, session.run(list(graph.outputs), inputs)), strict=True))
 
 
-def distance(found: np.ndarray, wanted: np.ndarray) -> float:
+def distance(values: np.ndarray, wanted: np.ndarray) -> float:
     """Largest difference, relative to the largest value."""
-    assert found.shape == wanted.shape
-    assert found.dtype == wanted.dtype
-    return float(np.abs(found.astype(np.float64) - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+    assert values.shape == wanted.shape
+    assert values.dtype == wanted.dtype
+    return float(np.abs(values.astype(np.float64) - wanted).max() / max(np.abs(wanted).max(), 1e-30))
 
 
 def runs(graph: Graph) -> bool:
@@ -75,10 +75,10 @@ def test_random_networks_give_what_onnx_runtime_gives() -> None:
         if not runs(graph):
             continue
         inputs = random_inputs(graph, seed)
-        found, wanted = reference(graph, inputs), runtime(graph, inputs)
-        assert list(found) == list(graph.outputs)
+        outputs, wanted = reference(graph, inputs), runtime(graph, inputs)
+        assert list(outputs) == list(graph.outputs)
         compared += 1
-        wrong += [f"seed {seed}, {name}: {d}" for name in found if (d := distance(found[name], wanted[name])) > 1e-4]
+        wrong += [f"seed {seed}, {name}: {d}" for name in outputs if (d := distance(outputs[name], wanted[name])) > 1e-4]
     assert compared > 150
     assert not wrong, "\n".join(wrong[:5])
 
@@ -88,9 +88,9 @@ def test_networks_of_the_zoo_give_what_onnx_runtime_gives(name: str) -> None:
     model = zoo.build(name)
     graph = from_model(model, {model.graph.input[0].name: NETWORKS[name]})
     inputs = random_inputs(graph)
-    found, wanted = reference(graph, inputs), runtime(graph, inputs)
+    outputs, wanted = reference(graph, inputs), runtime(graph, inputs)
     for output in graph.outputs:
-        assert distance(found[output], wanted[output]) < 1e-4
+        assert distance(outputs[output], wanted[output]) < 1e-4
 
 
 def conv_relu(*, opaque: bool = False) -> onnx.ModelProto:
@@ -114,9 +114,9 @@ def test_everything_means_every_tensor_that_an_operator_makes() -> None:
     graph = from_model(conv_relu())
     x = random_inputs(graph)
     assert set(reference(graph, x)) == {"y"}
-    found = reference(graph, x, everything=True)
-    assert set(found) == {"c", "y"}
-    assert (found["y"] == np.maximum(found["c"], 0)).all()
+    tensors = reference(graph, x, everything=True)
+    assert set(tensors) == {"c", "y"}
+    assert (tensors["y"] == np.maximum(tensors["c"], 0)).all()
 
 
 @pytest.mark.parametrize(

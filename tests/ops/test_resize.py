@@ -109,21 +109,21 @@ def model(axes: list[Axis]) -> onnx.ModelProto:
 
 def position(axis: Axis, r: int) -> Fraction:
     """x_original of output r. Source: ONNX operator Resize, attribute coordinate_transformation_mode."""
-    n, made, scale, half = axis.size, axis.size_out, axis.ratio, Fraction(1, 2)
+    n, size_out, scale, half = axis.size, axis.size_out, axis.ratio, Fraction(1, 2)
     match axis.coordinates:
         case "half_pixel":
             return (r + half) / scale - half
         case "half_pixel_symmetric":
-            return Fraction(n, 2) * (1 - made / (scale * n)) + (r + half) / scale - half
+            return Fraction(n, 2) * (1 - size_out / (scale * n)) + (r + half) / scale - half
         case "pytorch_half_pixel":
-            return (r + half) / scale - half if made > 1 else Fraction(0)
+            return (r + half) / scale - half if size_out > 1 else Fraction(0)
         case "align_corners":
-            return r * Fraction(n - 1, made - 1) if made > 1 else Fraction(0)
+            return r * Fraction(n - 1, size_out - 1) if size_out > 1 else Fraction(0)
         case "asymmetric":
             return r / scale
     assert axis.region is not None
     start, end = (Fraction(float(place)) * (n - 1) for place in axis.region)
-    return start + r * (end - start) / (made - 1) if made > 1 else (start + end) / 2
+    return start + r * (end - start) / (size_out - 1) if size_out > 1 else (start + end) / 2
 
 
 def nearest(x: Fraction, rounding: str) -> int:
@@ -144,27 +144,27 @@ def weights(axis: Axis, x: Fraction) -> dict[int, float]:
         return {nearest(x, axis.attributes["nearest_mode"]): 1.0}
     stretch = min(axis.ratio, Fraction(1)) if axis.attributes.get("antialias") else Fraction(1)
     reach = ceil(2 / stretch)
-    found = {place: kernel(axis, float((place - x) * stretch)) for place in range(floor(x) - reach, floor(x) + reach + 1)}
+    taps = {place: kernel(axis, float((place - x) * stretch)) for place in range(floor(x) - reach, floor(x) + reach + 1)}
     if axis.attributes.get("exclude_outside"):
-        found = {place: w for place, w in found.items() if 0 <= place < axis.size}
-    total = sum(found.values()) if axis.attributes.get("exclude_outside") or axis.attributes.get("antialias") else 1.0
-    return {place: w / total for place, w in found.items() if w}
+        taps = {place: w for place, w in taps.items() if 0 <= place < axis.size}
+    total = sum(taps.values()) if axis.attributes.get("exclude_outside") or axis.attributes.get("antialias") else 1.0
+    return {place: w / total for place, w in taps.items() if w}
 
 
 def exact(axis: Axis) -> np.ndarray:
-    rows, made = axis.map.reshape(-1), []
+    rows, elements = axis.map.reshape(-1), []
     for r in range(axis.size_out):
         x = position(axis, r)
         inside = axis.region is None or 0 <= x <= axis.size - 1
-        made.append(sum(w * float(rows[min(max(place, 0), axis.size - 1)]) for place, w in weights(axis, x).items()) if inside else BEYOND)
-    return np.array(made, np.float32).reshape(1, 1, -1, 1)
+        elements.append(sum(w * float(rows[min(max(place, 0), axis.size - 1)]) for place, w in weights(axis, x).items()) if inside else BEYOND)
+    return np.array(elements, np.float32).reshape(1, 1, -1, 1)
 
 
 # -- who differs, and why ----------------------------------------------------------------------------------------------------------------------
 
 
-def differing(found: np.ndarray, wanted: np.ndarray) -> list[int]:
-    return [int(r) for r in np.flatnonzero(~np.isclose(found, wanted, rtol=5e-4, atol=5e-4))]
+def differing(values: np.ndarray, wanted: np.ndarray) -> list[int]:
+    return [int(r) for r in np.flatnonzero(~np.isclose(values, wanted, rtol=5e-4, atol=5e-4))]
 
 
 def on_the_edge(axis: Axis, r: int, *, taps: bool = False) -> bool:
@@ -177,30 +177,30 @@ def on_the_edge(axis: Axis, r: int, *, taps: bool = False) -> bool:
     return any(abs(x - edge) < CLOSE for edge in edges)
 
 
-def runtime_differs_by(axis: Axis, found: np.ndarray, wanted: np.ndarray) -> str:
+def runtime_differs_by(axis: Axis, values: np.ndarray, wanted: np.ndarray) -> str:
     """What explains that ONNX Runtime differs."""
-    if found.shape != wanted.shape:
+    if values.shape != wanted.shape:
         assert axis.scale is not None
-        assert floor(np.float32(axis.size) * axis.scale) == found.shape[2], f"{axis}: {found.shape[2]} rows"
+        assert floor(np.float32(axis.size) * axis.scale) == values.shape[2], f"{axis}: {values.shape[2]} rows"
         return "length by float32"
-    if not (where := differing(found, wanted)):
+    if not (where := differing(values, wanted)):
         return ""
-    if axis.size == axis.size_out and (found == axis.map).all():
+    if axis.size == axis.size_out and (values == axis.map).all():
         return "a map that keeps its size is copied"
-    assert all(on_the_edge(axis, r) for r in where), f"{axis}: {where}, {found.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
+    assert all(on_the_edge(axis, r) for r in where), f"{axis}: {where}, {values.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
     return "positions in floating point"
 
 
-def reference_differs_by(axis: Axis, found: np.ndarray, wanted: np.ndarray) -> str:
+def reference_differs_by(axis: Axis, values: np.ndarray, wanted: np.ndarray) -> str:
     """What explains that ONNX's reference differs."""
     length = axis.ratio * axis.size
-    if not (where := differing(found, wanted)):
+    if not (where := differing(values, wanted)):
         return ""
     if axis.coordinates in ("align_corners", "tf_crop_and_resize") and length != axis.size_out:
         return "length with its fraction"
     if axis.coordinates == "pytorch_half_pixel" and axis.size_out == 1:
         return "pytorch_half_pixel of one element"
-    assert all(on_the_edge(axis, r, taps=True) for r in where), f"{axis}: {where}, {found.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
+    assert all(on_the_edge(axis, r, taps=True) for r in where), f"{axis}: {where}, {values.reshape(-1)[where]} and not {wanted.reshape(-1)[where]}"
     return "positions in floating point"
 
 
@@ -210,16 +210,16 @@ def verdicts(axes: list[Axis]) -> list[tuple[str, str, str]]:
     by_runtime = ort.InferenceSession(onnx_model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, maps)
     by_reference = ReferenceEvaluator(onnx_model).run(None, maps)
     graph = from_model(onnx_model)
-    made, found = reference(graph, maps), list[tuple[str, str, str]]()
+    outputs, causes = reference(graph, maps), list[tuple[str, str, str]]()
     for k, (axis, one, other) in enumerate(zip(axes, by_runtime, by_reference, strict=True)):
         wanted = exact(axis)
-        assert made[f"y{k}"].shape == wanted.shape, f"{axis}"
-        assert not (where := differing(made[f"y{k}"], wanted)), f"{axis}: {where}, {made[f'y{k}'].reshape(-1)[where]}"
+        assert outputs[f"y{k}"].shape == wanted.shape, f"{axis}"
+        assert not (where := differing(outputs[f"y{k}"], wanted)), f"{axis}: {where}, {outputs[f'y{k}'].reshape(-1)[where]}"
         assert_rows(axis, graph, k)
         assert isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
         agree = one.shape == other.shape and not differing(one, other)
-        found.append((runtime_differs_by(axis, one, wanted), reference_differs_by(axis, other, wanted), "agree" if agree else "differ"))
-    return found
+        causes.append((runtime_differs_by(axis, one, wanted), reference_differs_by(axis, other, wanted), "agree" if agree else "differ"))
+    return causes
 
 
 def assert_rows(axis: Axis, graph: Graph, k: int) -> None:
@@ -235,27 +235,27 @@ def assert_rows(axis: Axis, graph: Graph, k: int) -> None:
 
 
 def test_elements_are_those_of_exact_arithmetic_and_every_other_answer_has_a_known_cause() -> None:
-    found = Counter(verdicts(list(drawn(np.random.default_rng(0), 500))))
-    assert found["", "", "agree"] > 350
+    causes = Counter(verdicts(list(drawn(np.random.default_rng(0), 500))))
+    assert causes["", "", "agree"] > 350
 
 
 @pytest.mark.slow
 def test_elements_are_those_of_exact_arithmetic_5000_times() -> None:
     """Prints every case in which somebody differs, and how many there are of each cause: the table of docs/resize.md."""
-    rng, found = np.random.default_rng(1), Counter[tuple[str, str, str]]()
+    rng, causes = np.random.default_rng(1), Counter[tuple[str, str, str]]()
     for _ in range(10):
         axes = list(drawn(rng, 500))
         for axis, verdict in zip(axes, verdicts(axes), strict=True):
-            found[verdict] += 1
+            causes[verdict] += 1
             if verdict[:2] != ("", ""):
                 by = f"to {axis.size_out}" if axis.scale is None else f"by {axis.scale:.9g}"
                 print(axis.size, by, *axis.attributes.values(), *map(float, axis.region or ()), "|", *("; ".join(filter(None, verdict)),))
-    print(*(f"{count:5} {key}" for key, count in sorted(found.items())), sep="\n")
-    assert found["", "", "agree"] > 4000
+    print(*(f"{count:5} {key}" for key, count in sorted(causes.items())), sep="\n")
+    assert causes["", "", "agree"] > 4000
 
 
 @pytest.mark.parametrize(
-    ("size", "made", "scale", "coordinates", "row", "element"),
+    ("size", "size_out", "scale", "coordinates", "row", "element"),
     [
         (15, 21, None, "half_pixel", 10, 7),
         (11, 5, 0.5, "half_pixel_symmetric", 0, 1),
@@ -263,13 +263,13 @@ def test_elements_are_those_of_exact_arithmetic_5000_times() -> None:
         (10, 6, 0.7, "asymmetric", 0, 0),  # the exact product is 6.99999988; ONNX Runtime makes 7 rows
     ],
 )
-def test_a_position_that_is_whole_is_its_own_ceiling(size: int, made: int, scale: float | None, coordinates: str, row: int, element: int) -> None:
+def test_a_position_that_is_whole_is_its_own_ceiling(size: int, size_out: int, scale: float | None, coordinates: str, row: int, element: int) -> None:
     for rounding in ROUNDING:
         attributes = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
-        axis = Axis(size, made, None if scale is None else np.float32(scale), None, attributes)
-        found = reference(from_model(model([axis])), {"x0": axis.map})["y0"]
-        assert found.shape[2] == made
-        assert found[0, 0, row, 0] == element
+        axis = Axis(size, size_out, None if scale is None else np.float32(scale), None, attributes)
+        output = reference(from_model(model([axis])), {"x0": axis.map})["y0"]
+        assert output.shape[2] == size_out
+        assert output[0, 0, row, 0] == element
 
 
 def test_a_constant_that_is_resized_is_what_lfopt_computes_and_not_what_the_reference_does() -> None:
@@ -282,8 +282,8 @@ def test_a_constant_that_is_resized_is_what_lfopt_computes_and_not_what_the_refe
     folded.graph.input.append(helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, (1, 1, 2, 1)))
     folded.graph.node.append(helper.make_node("Add", ["a", "y0"], ["z"]))
     folded.graph.output[0].name = "z"
-    found = reference(from_model(folded), {"a": np.zeros((1, 1, 2, 1), np.float32)})["z"]
-    assert np.allclose(found, exact(axis))
+    output = reference(from_model(folded), {"a": np.zeros((1, 1, 2, 1), np.float32)})["z"]
+    assert np.allclose(output, exact(axis))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def depends(case: Case, index: int) -> np.ndarray:
     before = case.run(case.operands)
     assert tuple(v.shape for v in before) == case.shapes(), f"{case}: reference {[v.shape for v in before]}, inference {case.shapes()}"
     rows_out = max(row_count(v.shape) for v in before)
-    found = np.zeros((rows_out, row_count(source.shape)), bool)
+    matters = np.zeros((rows_out, row_count(source.shape)), bool)
     noise = np.random.default_rng(7)
     for row in range(row_count(source.shape)):
         for sign in (1, -1):
@@ -39,33 +39,33 @@ def depends(case: Case, index: int) -> np.ndarray:
                 axis = row_axis(old.shape)
                 differs = ~np.isclose(old, new, rtol=1e-5, atol=1e-6, equal_nan=True)
                 per_row = np.atleast_1d(differs.any(axis=tuple(a for a in range(old.ndim) if a != axis) if axis is not None else None))
-                found[: len(per_row), row] |= per_row
-    return found
+                matters[: len(per_row), row] |= per_row
+    return matters
 
 
 def disagreements(case: Case) -> list[str]:
     """What the rule of any operand says that the operator does not do."""
-    found: list[str] = []
+    problems: list[str] = []
     for index, operand in enumerate(case.operands):
         if operand is None or index in case.constant or operand.dtype != np.float32:
             continue
         rule, real = case.rule(index), depends(case, index)
         if real.shape != (rule.rows_out, rule.rows_in):
-            found.append(f"{case}, input {index}: the rule is for {rule.rows_out, rule.rows_in} rows, the operator has {real.shape}")
+            problems.append(f"{case}, input {index}: the rule is for {rule.rows_out, rule.rows_in} rows, the operator has {real.shape}")
             continue
         for row, changed in enumerate(real):
             rows = [int(j) for j in np.flatnonzero(changed)]
             says = rule.first[row], rule.last[row]
             if rows and not (says[0] <= rows[0] and rows[-1] <= says[1]):
-                found.append(f"{case}, input {index}, output row {row}: rows {rows[0]} to {rows[-1]} matter, the rule says {says}")
+                problems.append(f"{case}, input {index}, output row {row}: rows {rows[0]} to {rows[-1]} matter, the rule says {says}")
             elif case.exact and says != ((rows[0], rows[-1]) if rows else (rule.rows_in, -1)):
-                found.append(f"{case}, input {index}, output row {row}: only rows {rows} matter, the rule says {says}")
-    return found
+                problems.append(f"{case}, input {index}, output row {row}: only rows {rows} matter, the rule says {says}")
+    return problems
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_rows_outside_the_window_never_matter_and_its_ends_do(family: Callable[[np.random.Generator], Case | None]) -> None:
-    found = cases(family, WINDOWS if family in SLIDING else CASES)
-    assert len(found) > 10
-    wrong = [line for case in found for line in disagreements(case)]
+    drawn = cases(family, WINDOWS if family in SLIDING else CASES)
+    assert len(drawn) > 10
+    wrong = [line for case in drawn for line in disagreements(case)]
     assert not wrong, "\n".join(wrong[:5])

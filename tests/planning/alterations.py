@@ -30,7 +30,7 @@ class Watchful(Machine):
         self.summed = {node: np.zeros(shape, int) for node, shape in results.items()}  # the input channel, or row, that partial sums have come to
         self.twice = False
         counted = self.run(group)
-        gap = not all(found.all() for found in self.fetched.values()) or any(self.gap(group, name) for name in self.made)
+        gap = not all(fetched.all() for fetched in self.fetched.values()) or any(self.gap(group, name) for name in self.made)
         return "gap" if gap else "twice" if self.twice else "", counted.dram
 
     def gap(self, group: PlannedGroup, name: str) -> bool:
@@ -52,9 +52,9 @@ class Watchful(Machine):
             demands = [o.reads.need[asked[c] - 1] for c in members if c > i and asked[c] for o in flow.operands[c] if o.map in flow.results[i]]
             asked[i] = flow.heights[i] if stored or group.mode in ("resident", "tiled") else max(demands, default=0)
         rows = next(asked[i] for i in members if name in self.results[flow.operators[i].name])
-        found, axis = np.zeros(self.graph.shape(name), bool), row_axis(self.graph.shape(name))
-        found[(slice(None),) * (axis or 0) + ((slice(rows),) if axis is not None else ()) if rows else (slice(0),) * found.ndim] = True
-        return found
+        expected, axis = np.zeros(self.graph.shape(name), bool), row_axis(self.graph.shape(name))
+        expected[(slice(None),) * (axis or 0) + ((slice(rows),) if axis is not None else ()) if rows else (slice(0),) * expected.ndim] = True
+        return expected
 
     def _compute(self, step: Compute) -> None:
         flight = (step.operator, *step.then)
@@ -96,14 +96,14 @@ class Watchful(Machine):
 def unread_rows(flow: Dataflow, group: PlannedGroup, name: str) -> np.ndarray:
     """(rows,) bool: rows of a map made in a group that nobody needs, because no row that is needed reads them."""
     maps = [tensor.name for tensor in flow.maps]
-    found = np.full(flow.maps[maps.index(name)].rows, name not in group.outputs)
+    rows_unread = np.full(flow.maps[maps.index(name)].rows, name not in group.outputs)
     for i, op in enumerate(flow.operators):
         reads = [o.reads for o in flow.operands[i] if op.name in group.nodes and maps[o.map] == name]
         if reads:
             unread = unread_rows(flow, group, maps[flow.results[i][0]])
             for first, last, needless in (row for each in reads for row in zip(each.first, each.last, unread, strict=True)):
-                found[first : last + 1] &= needless
-    return found
+                rows_unread[first : last + 1] &= needless
+    return rows_unread
 
 
 class Stage(NamedTuple):
@@ -193,8 +193,8 @@ def rings_with_a_row_less(flow: Dataflow, stage: Stage) -> Iterator[tuple[str, s
     maps = {tensor.name for tensor in flow.maps}
     for index, place in enumerate(stage.group.places):
         if place.purpose != "weight":
-            found = verdict(stage, with_place(stage.group, index, slots=place.slots - 1))
-            yield place.name, found, spare_rows(flow, stage.group, place.name) if place.name in maps else ""
+            seen = verdict(stage, with_place(stage.group, index, slots=place.slots - 1))
+            yield place.name, seen, spare_rows(flow, stage.group, place.name) if place.name in maps else ""
 
 
 def kind_of(step: Step) -> str:
@@ -242,7 +242,7 @@ CAUGHT_BY = {  # alteration -> what gives it away
 }
 
 
-def check_alterations(found: Iterator[tuple[str, str, Step, str]], counts: Counter[tuple[str, str]]) -> None:
-    for change, kind, step, seen in found:
+def check_alterations(alterations: Iterator[tuple[str, str, Step, str]], counts: Counter[tuple[str, str]]) -> None:
+    for change, kind, step, seen in alterations:
         assert seen in CAUGHT_BY[change, kind], f"{change} {step}: {seen or 'nothing'} gives it away"
         counts[change, kind] += 1

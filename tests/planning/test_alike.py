@@ -43,14 +43,14 @@ def test_attributes_shapes_and_what_is_needed_outside_make_another_structure(gat
     one = block(gated, "stage6.block2")
     conv = next(op for op in one.operators if op.name.endswith("depthwise"))
     dilated = replace(conv, attributes={**conv.attributes, "dilations": (2, 2)})
-    found = {
+    structures = {
         structure(one),
         structure(replace(one, operators=tuple(dilated if op is conv else op for op in one.operators))),
         structure(replace(one, outputs=(*one.outputs, conv.outputs[0]))),
         structure(replace(one, tensors={**one.tensors, conv.outputs[0]: replace(one.tensors[conv.outputs[0]], dtype="int8")})),
         structure(one.without_unused()),
     }
-    assert len(found) == 4
+    assert len(structures) == 4
 
 
 @pytest.mark.parametrize("integers", [False, True])
@@ -120,5 +120,5 @@ def test_a_structure_that_was_written_takes_no_more_time(gated: Graph) -> None:
     ],
 )
 def test_places_are_renamed_after_what_they_are_called_after(place: str, called: str | None) -> None:
-    found = renamed((Place(place, "map", 0, 1, 8),), (), {"x": "y", "a": "b"}, {"x", "y"})
-    assert (found[0][0].name if found else None) == called
+    renamed_schedule = renamed((Place(place, "map", 0, 1, 8),), (), {"x": "y", "a": "b"}, {"x", "y"})
+    assert (renamed_schedule[0][0].name if renamed_schedule else None) == called

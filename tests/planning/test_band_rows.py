@@ -18,7 +18,7 @@ from search.exact import solve
 from search.options import SearchOptions
 from simulator.model.occupancy import occupancy
 from simulator.model.simulate import simulate
-from simulator.recount import Network, recount, rings
+from simulator.recount import RecountNetwork, recount, rings
 from simulator.recount.groups import weight_bytes
 from tests.brute import Oracle
 from tests.random_plans import random_scheme
@@ -65,7 +65,7 @@ class Naive:
     def arrive(self, m: int, rows: list[int]) -> None:
         """Rows take their places beside those that somebody may still read."""
         readers = [(o.reads, self.done[i]) for i in bits(self.flow.readers[m] & self.mask) for o in self.flow.operands[i] if o.map == m]
-        self.alive[m] = {row for row in self.alive[m] if any(min(reads.first[made:], default=row + 1) <= row for reads, made in readers)}
+        self.alive[m] = {row for row in self.alive[m] if any(min(reads.first[rows_made:], default=row + 1) <= row for reads, rows_made in readers)}
         if together := self.alive[m] | set(rows):
             self.most[m] = max(self.most[m], max(together) - min(together) + 1)
         self.alive[m] = together
@@ -74,15 +74,15 @@ class Naive:
 def computed(flow: Dataflow, group: PlannedGroup) -> list[tuple[int, int, int]]:
     """(operator, first row, first row after the last) of every step that computes or gathers."""
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    found: list[tuple[int, int, int]] = []
+    bands: list[tuple[int, int, int]] = []
     for step in unfold(group.steps):
         if isinstance(step, Compute) or step.gather:
             i = index[step.operator if isinstance(step, Compute) else step.gather]
             boxes = step.boxes if isinstance(step, Compute) else (step.box,)
             spans = [box[axis] for m, box in zip(flow.results[i], boxes, strict=True) if (axis := row_axis(flow.maps[m].shape)) is not None]
             first, stop = max(spans, key=lambda span: span[1] - span[0], default=(0, 1))
-            found.append((i, first, stop))
-    return found
+            bands.append((i, first, stop))
+    return bands
 
 
 def each_graph(seeds: range) -> Iterator[tuple[int, np.random.Generator, Graph]]:
@@ -93,7 +93,7 @@ def each_graph(seeds: range) -> Iterator[tuple[int, np.random.Generator, Graph]]
 
 def need(costs: GroupCosts, graph: Graph, mask: int, rows: int) -> int:
     """F_beta by the recount."""
-    net, hardware, names = Network(graph), costs.hardware, costs.dataflow.names(mask)
+    net, hardware, names = RecountNetwork(graph), costs.hardware, costs.dataflow.names(mask)
     held = sum(count * hardware.row_bytes(net.tensor(name)) for name, count in rings(net, names, rows).items())
     return held + weight_bytes(net, names, hardware)[1]
 
@@ -105,13 +105,13 @@ def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
     compared = 0
     for seed, _, graph in each_graph(range(50_000, 50_150)):
         flow = Dataflow.of(graph)
-        net, costs = Network(graph), GroupCosts(flow, ROOM)
+        net, costs = RecountNetwork(graph), GroupCosts(flow, ROOM)
         for mask in Oracle(graph).legal_groups():
             for height in HEIGHTS:
                 naive, what = Naive(flow, mask, height), f"seed {seed}, {height} rows of {flow.names(mask)}"
-                found = costs.groups.line_buffers.ring_rows(mask, height)
-                assert found == naive.most, what
-                assert {flow.maps[m].name: rows for m, rows in found.items()} == rings(net, flow.names(mask), height), what
+                ring_rows = costs.groups.line_buffers.ring_rows(mask, height)
+                assert ring_rows == naive.most, what
+                assert {flow.maps[m].name: rows for m, rows in ring_rows.items()} == rings(net, flow.names(mask), height), what
                 compared += 1
             height = HEIGHTS[compared % len(HEIGHTS)]
             (group,) = plan_groups(costs, (mask,), lambda _, height=height: [height])  # type: ignore[misc]
@@ -220,10 +220,10 @@ def test_results_of_several_heights_take_turns() -> None:
 def test_results_of_one_row_are_made_row_by_row_or_all_at_once() -> None:
     graph = network([("Conv", "x v", "t", SAME), ("GlobalAveragePool", "t", "y", {})], 32, {"v": W})
     costs = GroupCosts(flow := Dataflow.of(graph), ROOM)
-    for proposed, found in ((1, 1), (4, 1), (31, 1), (32, 32), (1000, 32)):
+    for proposed, band_rows in ((1, 1), (4, 1), (31, 1), (32, 32), (1000, 32)):
         (group,) = plan_groups(costs, (flow.everything,), lambda _, proposed=proposed: (proposed,))  # type: ignore[misc]
-        assert group.band_rows == found
-        assert len(computed(flow, group)) == (33 if found == 1 else 2)
+        assert group.band_rows == band_rows
+        assert len(computed(flow, group)) == (33 if band_rows == 1 else 2)
 
 
 def test_bands_as_high_as_the_map_run_every_operator_once() -> None:
@@ -242,8 +242,8 @@ def test_a_plan_in_bands_is_recounted_and_simulated(name: str) -> None:
     """For the same bytes and the same work there are fewer steps, which take fewer cycles to start."""
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 64, 64)}, "default", weights=False)
     costs = GroupCosts.of(graph, Hardware(256 * 1024, mac_rows=16, mac_columns=16))
-    found = solve(costs, SearchOptions(time_limit=10))
-    plain, banded = (make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished() for bands in (None, up_to(costs, 4)))
+    searched = solve(costs, SearchOptions(time_limit=10))
+    plain, banded = (make_draft(graph, costs, searched, searched.lower_bound_bytes, bands=bands).finished() for bands in (None, up_to(costs, 4)))
     assert {group.band_rows for group in banded.groups if group.mode == "lbdf"} >= {1, 4}
     assert recount(graph, banded).agrees
     before, after = simulate(plain, graph), simulate(banded, graph)

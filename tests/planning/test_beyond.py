@@ -79,10 +79,10 @@ def test_a_mean_that_runs_takes_one_row_of_its_operand(gated: Graph) -> None:
 
 
 def test_a_network_with_copies_computes_the_same_and_without_them_is_what_it_was(gated: Graph) -> None:
-    found = barriers(gated)
-    assert len(found) == 16
+    barriers_ = barriers(gated)
+    assert len(barriers_) == 16
     rng = np.random.default_rng(0)
-    cones = {barrier.reduction: barrier.cones[int(rng.integers(len(barrier.cones)))] for barrier in found}
+    cones = {barrier.reduction: barrier.cones[int(rng.integers(len(barrier.cones)))] for barrier in barriers_}
     copied, copies = with_copies(gated, cones)
     assert len(copied.operators) == len(gated.operators) + len(copies)
     assert without_copies(copied, copies).operators == gated.operators
@@ -109,9 +109,9 @@ def test_a_cone_may_begin_where_any_block_does_as_long_as_it_may_save_more_than_
 def test_where_few_multiply_accumulates_are_left_the_copies_that_save_the_most_for_them_stay() -> None:
     """Of three barriers, the copy of the first saves the fewest bytes for the most multiply-accumulates."""
     graph, cost = load_network("zoo:efficientnet_b0", SMALL, "default", weights=False), {1: 10, 3: 30, 4: 20}
-    found = [barriers(graph)[k] for k in cost]
+    by_cost = [barriers(graph)[k] for k in cost]
     macs = sum(Dataflow.of(graph).macs)
-    size = {barrier.reduction: saved for barrier, saved in zip(found, cost.values(), strict=True)}
+    size = {barrier.reduction: saved for barrier, saved in zip(by_cost, cost.values(), strict=True)}
 
     def moved(network: Graph) -> int:
         """As many bytes less as the copies save that there are."""
@@ -121,9 +121,9 @@ def test_where_few_multiply_accumulates_are_left_the_copies_that_save_the_most_f
     def plan(network: Graph) -> Result:
         return Result("exact", (1,), moved(network), 0, 1, 1, 0.0)
 
-    most = macs + found[1].cones[0].macs + found[2].cones[0].macs
+    most = macs + by_cost[1].cones[0].macs + by_cost[2].cones[0].macs
     outcome = search_copies(graph, plan, moved, lambda _: False, most_macs=most, late=lambda: False)
-    assert {copy.of for copy in outcome.copies} == {name for barrier in found[1:] for name in barrier.cones[0].operators}
+    assert {copy.of for copy in outcome.copies} == {name for barrier in by_cost[1:] for name in barrier.cones[0].operators}
     assert outcome.result.dram_bytes == 950
 
 
@@ -257,8 +257,8 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     groups = random_scheme(costs, seed) if rng.random() < 0.5 else solve(costs).groups
     groups = link(costs, groups) if seed % 3 else groups
     plan = planned(costs, groups)
-    found = reference(original, inputs)
-    wanted = {name: value for name, value in found.items() if np.isfinite(value).all()}  # sums that overflow depend on their order
+    outputs = reference(original, inputs)
+    wanted = {name: value for name, value in outputs.items() if np.isfinite(value).all()}  # sums that overflow depend on their order
     wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)
     bound = GroupCosts.of(original, hardware, scheme="all", epilogue=costs.epilogue).bounds.recomputing_bytes
     plan = replace(

@@ -43,14 +43,14 @@ class Case(NamedTuple):
     @property
     def kinds(self) -> set[str]:
         """What is special of it."""
-        found: set[str] = set()
+        kinds: set[str] = set()
         for group in self.chains:
             maps = [place for place in group.places if place.purpose == "map"]
             shared = Counter((place.address, place.slots, place.slot_bytes) for place in maps if place.slots > 1)
-            found |= {"over"} if max(shared.values(), default=0) > 1 else set()
-            found |= {"spilled"} if group.spilled else set()
-            found |= {"parameters"} if group.dram.parameter > self.costs.hardware.parameter_store_bytes else set()
-        return found
+            kinds |= {"over"} if max(shared.values(), default=0) > 1 else set()
+            kinds |= {"spilled"} if group.spilled else set()
+            kinds |= {"parameters"} if group.dram.parameter > self.costs.hardware.parameter_store_bytes else set()
+        return kinds
 
 
 def cases(seeds: range, *, whole_bytes: bool = False) -> Iterator[Case]:
@@ -88,13 +88,13 @@ def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_
 
 def test_most_chains_are_found_again_when_their_groups_are_planned_by_themselves() -> None:
     """A scheme says what is in a chain, not of which stages it was made, nor in which order."""
-    found = [0, 0]
+    counts = [0, 0]
     for case in cases(range(200, 240), whole_bytes=True):
         scheme = FusionScheme(tuple(case.costs.dataflow.names(group) for group in case.groups))
         again = plan_of(case.graph, scheme, case.costs.hardware, modes="all")
         same = not isinstance(again, DoesNotFit) and again.totals.dram_bytes <= sum(group.dram.total for group in case.plan.groups)
-        found[same] += 1
-    assert found[True] > 2 * found[False], found
+        counts[same] += 1
+    assert counts[True] > 2 * counts[False], counts
 
 
 def test_the_bound_of_a_scheme_that_is_given_lies_between_what_is_compulsory_and_the_plan() -> None:
@@ -118,18 +118,18 @@ def test_the_bound_of_a_scheme_that_is_given_lies_between_what_is_compulsory_and
 
 
 def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
-    found: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     for case in cases(range(300, 330)):
         for stage in stages(case.plan, case.graph, case.inputs):
             if stage.group.mode != "chained":
                 continue
             for _, seen, _ in rings_with_a_row_less(case.costs.dataflow, stage):
-                found[seen] += 1
+                tally[seen] += 1
             for index, place in enumerate(stage.group.places):
                 if place.slot_bytes:
                     assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", place
-    assert found["violation"] > 40
-    assert found[""] < 0.15 * found.total(), found
+    assert tally["violation"] > 40
+    assert tally[""] < 0.15 * tally.total(), tally
 
 
 def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> None:
@@ -164,8 +164,10 @@ def test_no_step_can_be_altered_unnoticed() -> None:
 
 def test_residual_blocks_write_their_result_over_what_they_add() -> None:
     graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 32, 32)}, "default")
-    found = find_plan(Config("mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph)
-    case = Case(found.graph, random_inputs(graph, np.random.default_rng(0)), found.costs, (), found.best.result.groups, found.draft.finished())
+    outcome = find_plan(Config("mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph)
+    case = Case(
+        outcome.graph, random_inputs(graph, np.random.default_rng(0)), outcome.costs, (), outcome.best.result.groups, outcome.draft.finished()
+    )
     assert "over" in case.kinds
     done = execute(case.plan, case.graph, case.inputs)
     assert not disagreements(case.costs, case.groups, case.plan, done, reference(case.graph, case.inputs))
@@ -174,10 +176,10 @@ def test_residual_blocks_write_their_result_over_what_they_add() -> None:
 
 def test_mobilenet_moves_each_tensor_of_its_ends_once_and_no_other() -> None:
     graph = load_network("zoo:mobilenet_v2", {}, "default", weights=False)
-    found = find_plan(Config("mobilenet_v2", Hardware(128 * 1024, element_bytes=1), "all", search=SearchConfig(time_limit=60)), graph=graph)
-    totals = found.plan.totals
+    outcome = find_plan(Config("mobilenet_v2", Hardware(128 * 1024, element_bytes=1), "all", search=SearchConfig(time_limit=60)), graph=graph)
+    totals = outcome.plan.totals
     assert totals.dram_bytes == totals.compulsory_bytes == totals.lower_bound_bytes
     assert totals.proof == "optimal"
-    plan = found.draft.finished()
+    plan = outcome.draft.finished()
     assert [group.mode for group in plan.groups] == ["chained"]
-    assert not recount(found.graph, plan).discrepancies
+    assert not recount(outcome.graph, plan).discrepancies

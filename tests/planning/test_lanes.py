@@ -53,12 +53,12 @@ def test_copies_put_every_channel_where_it_belongs(case: str, lanes: int) -> Non
     wanted = reference(graph, {"x": channels.reshape(1, -1, 1, 1)})
     operand = np.resize(channels, -(-SIZE // lanes) * lanes)
     for k, name in enumerate(graph.outputs):
-        found = stretches(call, k)
-        assert found is not None
+        runs = stretches(call, k)
+        assert runs is not None
         depth = call.results[k][1]
         got = np.full(-(-depth // lanes) * lanes, -1.0)
         for first in range(0, depth, 2 * lanes):  # two blocks at a time
-            for copy in copies(found, (first, min(first + 2 * lanes, depth)), lanes):
+            for copy in copies(runs, (first, min(first + 2 * lanes, depth)), lanes):
                 for block in range(copy.blocks):
                     lane = np.arange(copy.tail if copy.tail and block == copy.blocks - 1 else copy.size)
                     to = (copy.to_block + block) * lanes + copy.o_lane + lane * copy.o_step

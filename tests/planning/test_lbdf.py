@@ -11,7 +11,7 @@ import pytest
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
-from simulator.recount import Network, count, rings
+from simulator.recount import RecountNetwork, count, rings
 from tests.brute import Oracle
 from tests.strategies import random_graph, random_hardware
 
@@ -23,9 +23,9 @@ def each_graph(first: int, graphs: int, least: int, most: int) -> Iterator[tuple
         yield seed, rng, random_graph(rng, int(rng.integers(least, most + 1)))
 
 
-def ring_names(flow: Dataflow, found: dict[int, int]) -> dict[str, int]:
+def ring_names(flow: Dataflow, ring_rows: dict[int, int]) -> dict[str, int]:
     """Rings by the name of the map."""
-    return {flow.maps[m].name: rows for m, rows in found.items()}
+    return {flow.maps[m].name: rows for m, rows in ring_rows.items()}
 
 
 def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
@@ -33,10 +33,10 @@ def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
     compared = 0
     for seed, _, graph in each_graph(first, graphs, least, most):
         flow = Dataflow.of(graph)
-        net, costs = Network(graph), GroupCosts(flow, Hardware(1 << 20))
+        net, costs = RecountNetwork(graph), GroupCosts(flow, Hardware(1 << 20))
         for mask in Oracle(graph).legal_groups():
-            found, wanted = ring_names(flow, costs.groups.line_buffers.ring_rows(mask)), rings(net, flow.names(mask))
-            assert found == wanted, f"seed {seed}, group {flow.names(mask)}"
+            ours, wanted = ring_names(flow, costs.groups.line_buffers.ring_rows(mask)), rings(net, flow.names(mask))
+            assert ours == wanted, f"seed {seed}, group {flow.names(mask)}"
             compared += 1
     return compared
 
@@ -63,7 +63,7 @@ def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
     """Check what the exact search grows groups with; returns how many (part, group that contains it) pairs were looked at."""
     pairs = 0
     for seed, rng, graph in each_graph(first, graphs, least, most):
-        flow, net, hardware = Dataflow.of(graph), Network(graph), random_hardware(rng, graph)
+        flow, net, hardware = Dataflow.of(graph), RecountNetwork(graph), random_hardware(rng, graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=bool(rng.random() < 0.5))
         legal = {mask: count(net, flow.names(mask), hardware) for mask in Oracle(graph).legal_groups()}
         for mask, counted in legal.items():
@@ -71,12 +71,12 @@ def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
             assert costs.groups.line_need(mask) == counted.buffer_bytes, what
             assert costs.dram(mask) == counted.dram, what
             assert grown(costs, mask)[1] == counted.dram.total, what
-            found = costs.evaluate(mask)
+            verdict = costs.evaluate(mask)
             fits = counted.buffer_bytes < hardware.buffer_bytes
             tiled = mask & (mask - 1) == 0 or (costs.epilogue and costs.groups.is_epilogue_group(mask))
-            assert isinstance(found, Cost if fits or tiled else DoesNotFit), what
+            assert isinstance(verdict, Cost if fits or tiled else DoesNotFit), what
             members = list(bits(mask))
-            for size in range(1, len(members)) if isinstance(found, Cost) else ():
+            for size in range(1, len(members)) if isinstance(verdict, Cost) else ():
                 part = sum(1 << op for op in members[:size])
                 assert costs.may_grow(part, grown(costs, part)[0]), f"{what} cannot be reached by growing {flow.names(part)}"
         for part in range(1, 1 << len(flow)):

@@ -44,18 +44,18 @@ def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planned(graph: Graph, groups: tuple[tuple[str, ...], ...], hardware: Hardware = CHIP) -> Plan:
-    found = plan(graph, FusionScheme(groups), hardware)
-    assert isinstance(found, Plan)
-    return found
+    result = plan(graph, FusionScheme(groups), hardware)
+    assert isinstance(result, Plan)
+    return result
 
 
 def test_a_scheme_becomes_a_plan_whose_every_claim_holds(graph: Graph, no_files: None) -> None:
-    found = planned(graph, TWO)
-    assert [group.nodes for group in found.groups] == list(TWO)
-    assert all(group.steps for group in found.groups)
-    assert recount(graph, found).agrees
-    assert found.totals.lower_bound_bytes == found.totals.compulsory_bytes < found.totals.dram_bytes
-    assert (found.totals.proof, found.search.method) == ("bound", "given")
+    planned_scheme = planned(graph, TWO)
+    assert [group.nodes for group in planned_scheme.groups] == list(TWO)
+    assert all(group.steps for group in planned_scheme.groups)
+    assert recount(graph, planned_scheme).agrees
+    assert planned_scheme.totals.lower_bound_bytes == planned_scheme.totals.compulsory_bytes < planned_scheme.totals.dram_bytes
+    assert (planned_scheme.totals.proof, planned_scheme.search.method) == ("bound", "given")
 
 
 def test_what_a_search_finds_plans_the_same_by_name() -> None:
@@ -79,9 +79,9 @@ def test_groups_may_come_in_any_order(graph: Graph) -> None:
 
 
 def test_a_group_that_does_not_fit_is_a_value(graph: Graph) -> None:
-    found = plan(graph, FusionScheme((("conv1", "relu", "conv2", "add"),)), Hardware(300))
-    assert isinstance(found, DoesNotFit)
-    assert found.needed >= found.available == 300
+    misfit = plan(graph, FusionScheme((("conv1", "relu", "conv2", "add"),)), Hardware(300))
+    assert isinstance(misfit, DoesNotFit)
+    assert misfit.needed >= misfit.available == 300
 
 
 def test_a_scheme_that_is_not_legal_is_refused_with_the_reason(graph: Graph) -> None:
@@ -96,32 +96,32 @@ def test_options_are_checked_by_name(graph: Graph, name: str, value: object) -> 
 
 
 def test_options_are_those_of_the_plan(graph: Graph) -> None:
-    found = plan(graph, FusionScheme(TWO), CHIP, modes="auto", traffic="once", epilogue=False, band_rows="max", limit=Limit(most=0))
-    assert isinstance(found, Plan)
-    assert (found.scheme, found.traffic, found.epilogue) == ("auto", "once", False)
-    assert all(group.unwritten for group in found.groups)
+    planned_scheme = plan(graph, FusionScheme(TWO), CHIP, modes="auto", traffic="once", epilogue=False, band_rows="max", limit=Limit(most=0))
+    assert isinstance(planned_scheme, Plan)
+    assert (planned_scheme.scheme, planned_scheme.traffic, planned_scheme.epilogue) == ("auto", "once", False)
+    assert all(group.unwritten for group in planned_scheme.groups)
     banded = plan(graph, FusionScheme(TWO), CHIP, band_rows=4)
     assert isinstance(banded, Plan)
     assert {group.band_rows for group in banded.groups} == {4}
 
 
 def test_a_plan_refers_to_a_file_once_it_is_written(graph: Graph, tmp_path: Path) -> None:
-    found = planned(graph, TWO)
-    assert not found.model.written
-    written = write_files(found, graph, tmp_path)
+    planned_scheme = planned(graph, TWO)
+    assert not planned_scheme.model.written
+    written = write_files(planned_scheme, graph, tmp_path)
     assert written.model.written
     assert verify(tmp_path).wrong == ()
-    assert load_planned(tmp_path)[0] == written == replace(found, model=written.model)
+    assert load_planned(tmp_path)[0] == written == replace(planned_scheme, model=written.model)
 
 
 def test_a_plan_that_was_not_written_makes_a_page_and_says_so_in_check(graph: Graph, tmp_path: Path) -> None:
-    found = planned(graph, TWO)
-    page = page_of(found, graph, 0.0, 0.0)
+    planned_scheme = planned(graph, TWO)
+    page = page_of(planned_scheme, graph, 0.0, 0.0)
     assert "a scheme that was given, not searched" in page
     assert "SHA-256" not in page
-    write_files(found, graph, tmp_path)
+    write_files(planned_scheme, graph, tmp_path)
     text = (tmp_path / "plan.json").read_text()
-    digest = write_files(found, graph, tmp_path).model.sha256
+    digest = write_files(planned_scheme, graph, tmp_path).model.sha256
     (tmp_path / "plan.json").write_text(text.replace(digest, ""))
     assert "the plan was made for no file" in verify(tmp_path).wrong[0]
 

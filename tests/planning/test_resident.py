@@ -20,7 +20,7 @@ from lfopt.planning.resident import SLOTS, Peak, Resident
 from lfopt.rewrite import simplify
 from simulator.interpreter.buffer import Overrun
 from simulator.interpreter.execute import Machine, Violation
-from simulator.recount import Network, count
+from simulator.recount import RecountNetwork, count
 from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware
 
@@ -105,7 +105,7 @@ def live_of(resident: Resident, mask: int) -> int:
 def test_a_schedule_moves_every_tensor_once() -> None:
     groups = 0
     for what, _, graph, hardware in cases(0, 250):
-        flow, net, resident = Dataflow.of(graph), Network(graph), Resident(Dataflow.of(graph), hardware)
+        flow, net, resident = Dataflow.of(graph), RecountNetwork(graph), Resident(Dataflow.of(graph), hardware)
         for mask in Oracle(graph).legal_groups():
             places, steps = resident.schedule(mask)
             once, padding = count(net, flow.names(mask), replace(hardware, parameter_store_bytes=0)).dram, resident.padding(mask)
@@ -178,7 +178,7 @@ def test_two_operators_of_a_group_that_fits_are_mates() -> None:
 def execute(graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> None:
     """Run a group with exactly the buffer that was planned, and with one byte less."""
     flow, resident = Dataflow.of(graph), Resident(Dataflow.of(graph), hardware)
-    counted = count(Network(graph), flow.names(mask), hardware)
+    counted = count(RecountNetwork(graph), flow.names(mask), hardware)
     need = resident.need(mask)
     places, steps = resident.schedule(mask)
     group = PlannedGroup(0, flow.names(mask), "resident", 1, 1, need, need, counted.dram, counted.inputs, counted.outputs, places, steps)

@@ -46,11 +46,11 @@ def made(case: Case) -> Cut | str:
 class Buffers:
     """Which row is in which slot, of maps that all workers reach and in the rings of each."""
 
-    def __init__(self, case: Case, found: Cut) -> None:
+    def __init__(self, case: Case, cut: Cut) -> None:
         costs, self.group, band_rows, self.workers = case
         self.flow = costs.dataflow
         self.rings = costs.groups.line_buffers.ring_rows(self.group, band_rows)
-        self.common = found.common | leaving(self.flow, self.group)
+        self.common = cut.common | leaving(self.flow, self.group)
         self.slots: dict[tuple[int, int], dict[int, int]] = {}  # (worker, or -1: all; map) -> slot -> row
         self.times = Counter[tuple[int, int]]()  # (map, row) -> times made, of common maps
         self.before: set[tuple[int, int]] = set()  # (map, row) of common maps, from earlier stages
@@ -90,11 +90,11 @@ class Buffers:
                 self.slots.setdefault((worker, m), {})[row % self.rings[m]] = row
 
 
-def check(case: Case, found: Cut) -> None:
-    buffers = Buffers(case, found)
+def check(case: Case, cut: Cut) -> None:
+    buffers = Buffers(case, cut)
     flow, (_, group, _, workers) = buffers.flow, case
-    assert {i for stage in found.stages for i in stage.rows[0]} == {*bits(group)}
-    for stage in found.stages:
+    assert {i for stage in cut.stages for i in stage.rows[0]} == {*bits(group)}
+    for stage in cut.stages:
         assert len(stage.steps) == len(stage.rows) == (1 if stage.together else workers)
         assert all((flow.heights[i] == 1) == stage.together for i in stage.rows[0])
         for worker, steps in enumerate(stage.steps):
@@ -103,7 +103,7 @@ def check(case: Case, found: Cut) -> None:
     assert set(buffers.times.values()) <= {1}
     for m in leaving(flow, group):
         assert {row for other, row in buffers.times if other == m} == {*range(flow.maps[m].rows)}, flow.maps[m].name
-    for m in found.common:
+    for m in cut.common:
         assert buffers.rings[m] >= flow.maps[m].rows
 
 
@@ -111,12 +111,12 @@ def check(case: Case, found: Cut) -> None:
 def test_random_groups_are_cut_so_that_every_row_read_is_there(part: int) -> None:
     tally = Counter[str]()
     for case in cases(range(part * 60, (part + 1) * 60)):
-        found = made(case)
-        if isinstance(found, str):
-            tally[found.split("' ")[-1]] += 1
+        cut = made(case)
+        if isinstance(cut, str):
+            tally[cut.split("' ")[-1]] += 1
             continue
-        check(case, found)
+        check(case, cut)
         tally["cut"] += 1
-        tally["stages"] += len(found.stages) > 1
+        tally["stages"] += len(cut.stages) > 1
     assert tally["cut"] > 25
     assert tally["stages"] > 8

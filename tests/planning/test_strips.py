@@ -101,10 +101,10 @@ def test_columns_needed_are_those_of_the_operators_footprints() -> None:
 # -- one truth -------------------------------------------------------------------------------------------------------------------------------
 
 
-def check(found: Iterable[Case]) -> Counter[str]:
+def check(cases: Iterable[Case]) -> Counter[str]:
     """What of each kind of operator, and of what else, there was in strips: planned, executed, recounted and simulated alike."""
     seen = Counter[str]()
-    for case in found:
+    for case in cases:
         done = execute(case.plan, case.graph, case.inputs)
         wrong = disagreements(case.costs, case.groups, case.plan, done, reference(case.graph, case.inputs))
         report = simulate(case.plan, case.graph)
@@ -158,9 +158,9 @@ def test_the_strips_chosen_move_the_fewest_bytes_that_fit_and_more_buffer_never_
         graph = random_windows(rng)
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme="all", max_recompute=8.0)
         mode, everything = strips(costs), costs.dataflow.everything
-        found, once = mode.strips.choices(everything), costs.groups.once(everything).total
-        for beta in sorted({size for choice in found for size in (choice.buffer_bytes, choice.buffer_bytes + 1)}):
-            fitting = [choice.read + choice.written for choice in found if choice.buffer_bytes < beta]
+        choices, once = mode.strips.choices(everything), costs.groups.once(everything).total
+        for beta in sorted({size for choice in choices for size in (choice.buffer_bytes, choice.buffer_bytes + 1)}):
+            fitting = [choice.read + choice.written for choice in choices if choice.buffer_bytes < beta]
             price = mode.price(everything, beta, once)
             assert (price is not None) == bool(fitting)
             if price is not None:
@@ -186,21 +186,21 @@ def test_reductions_over_columns_do_not_run_in_strips() -> None:
 # -- nothing in vain -------------------------------------------------------------------------------------------------------------------------
 
 
-def in_strips(found: Iterable[Case]) -> Iterator[tuple[Case, Stage]]:
+def in_strips(cases: Iterable[Case]) -> Iterator[tuple[Case, Stage]]:
     """The groups that run in strips, each of them a whole network."""
-    for case in (case for case in found if len(case.groups) == 1):
+    for case in (case for case in cases if len(case.groups) == 1):
         yield from ((case, stage) for stage in stages(case.plan, case.graph, case.inputs) if stage.group.mode == "strips")
 
 
 def test_a_row_or_a_column_less_anywhere_is_noticed() -> None:
-    found: Counter[tuple[str, str]] = Counter()
+    tally: Counter[tuple[str, str]] = Counter()
     for case, stage in in_strips(cases(0, 20)[:14]):
         for name, seen, why in rings_with_a_row_less(Dataflow.of(case.graph), stage):
             assert seen == "violation" or (seen == "" and why in ("padding", "never computed")), f"seed {case.seed}: {name}: {seen} {why}"
-            found[seen, why] += 1
+            tally[seen, why] += 1
         for index, place in enumerate(stage.group.places):
             assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"seed {case.seed}: {place}"
-    assert found["violation", ""] > 20
+    assert tally["violation", ""] > 20
 
 
 def test_no_step_of_strips_can_be_altered_unnoticed() -> None:
@@ -250,9 +250,9 @@ def test_columns_that_are_not_those_of_the_strips_are_found_out() -> None:
 @pytest.mark.parametrize(("name", "megabytes", "auto"), [("fsrcnn", 5.6, 182.8), ("unet", 19.6, 22.8)])
 def test_wide_maps_at_fp16_and_256_kib_move_no_more_than(name: str, megabytes: float, auto: float) -> None:
     graph = load_network(f"zoo:{name}", {}, "default", weights=False)
-    found = solve(GroupCosts.of(graph, Hardware(256 * 1024, element_bytes=2), scheme="all"))
-    assert found.dram_bytes <= megabytes * 1e6 < auto * 1e6
-    assert found.proof == "optimal"
+    optimum = solve(GroupCosts.of(graph, Hardware(256 * 1024, element_bytes=2), scheme="all"))
+    assert optimum.dram_bytes <= megabytes * 1e6 < auto * 1e6
+    assert optimum.proof == "optimal"
 
 
 def test_narrow_networks_in_strips_are_one_truth() -> None:

@@ -74,5 +74,5 @@ def test_what_reads_another_map_is_no_table(network: tuple[Graph, dict[str, np.n
     plan = found_plan(graph, "all")
     assert any("add" in flight for flight in flights(plan))
     assert not recount(graph, plan).discrepancies
-    found = recount(graph, replace(plan, scheme="auto")).discrepancies
-    assert any("operators in flight from 'conv1' on, which are not of scheme auto" in line for line in found)
+    discrepancies = recount(graph, replace(plan, scheme="auto")).discrepancies
+    assert any("operators in flight from 'conv1' on, which are not of scheme auto" in line for line in discrepancies)

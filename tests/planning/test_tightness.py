@@ -90,40 +90,40 @@ def real_stages(model: str, scheme: Scheme) -> Iterator[tuple[Dataflow, Stage]]:
 
 def rings_of_random_plans(seeds: range, scheme: Scheme) -> Counter[tuple[str, str]]:
     """(what gave it away, why it may not have mattered) of every ring that lost a slot. In mode lbdf, unread rows are no reason."""
-    found: Counter[tuple[str, str]] = Counter()
+    tally: Counter[tuple[str, str]] = Counter()
     for seed in seeds:
         for flow, stage in random_stages(seed, scheme, 9):
             for name, seen, why in rings_with_a_row_less(flow, stage):
                 excused = why in ("padding", "never computed") or (why == "unread" and stage.group.mode != "lbdf")
                 assert seen == "violation" or (seen == "" and excused), f"seed {seed}, {scheme}: {stage.group.mode} {name}: {seen or 'nothing'} {why}"
-                found[seen, why] += 1
-    return found
+                tally[seen, why] += 1
+    return tally
 
 
 @pytest.mark.parametrize("first", [0, 100])
 def test_a_ring_of_a_line_buffered_group_with_one_row_less_always_fails(first: int) -> None:
     """But for windows that lie in padding, and readers that stop early: there the row rules say more than what is read."""
-    found = rings_of_random_plans(range(first, first + 100), "lbdf")
-    assert found["violation", ""] > 200
-    assert sum(count for (seen, _), count in found.items() if not seen) < 0.03 * found.total()
+    tally = rings_of_random_plans(range(first, first + 100), "lbdf")
+    assert tally["violation", ""] > 200
+    assert sum(count for (seen, _), count in tally.items() if not seen) < 0.03 * tally.total()
 
 
 def test_a_ring_of_a_group_in_bands_with_one_row_less_always_fails() -> None:
     """What a step makes must find room all at once, also rows that nobody reads."""
-    found: Counter[tuple[str, str]] = Counter()
+    tally: Counter[tuple[str, str]] = Counter()
     for flow, stage in banded_stages(range(6000, 6200)):
         for name, seen, why in rings_with_a_row_less(flow, stage):
             assert seen == "violation" or (seen == "" and why in ("padding", "never computed")), f"{stage.group.nodes}: {name}: {seen} {why}"
-            found[seen, why] += 1
-    assert found["violation", ""] > 200
-    assert sum(count for (seen, _), count in found.items() if not seen) < 0.03 * found.total()
+            tally[seen, why] += 1
+    assert tally["violation", ""] > 200
+    assert sum(count for (seen, _), count in tally.items() if not seen) < 0.03 * tally.total()
 
 
 @pytest.mark.parametrize("scheme", ["brr", "resident", "auto"])
 def test_a_map_of_any_group_with_one_row_less_fails_unless_nobody_reads_the_row(scheme: Scheme) -> None:
-    found = rings_of_random_plans(range(1000, 1060), scheme)
-    assert found["violation", ""] > 120
-    assert sum(count for (seen, _), count in found.items() if not seen) < 0.05 * found.total()
+    tally = rings_of_random_plans(range(1000, 1060), scheme)
+    assert tally["violation", ""] > 120
+    assert sum(count for (seen, _), count in tally.items() if not seen) < 0.05 * tally.total()
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from lfopt.planning.work import CHANNELS, Work, channel_blocks, channel_groups
 from simulator.interpreter.execute import Machine
 from simulator.model.occupancy import occupancy
 from simulator.model.timing import Accelerator
-from simulator.recount import Network, count
+from simulator.recount import RecountNetwork, count
 from tests.agreement import differing
 from tests.random_plans import Values, computable, random_inputs
 from tests.strategies import one_contraction, random_contraction, random_graph, random_reduction
@@ -320,7 +320,7 @@ def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:
 def test_more_buffer_never_costs_an_operator_of_a_real_network_more_bytes(shared_model, name: str) -> None:
     """And the operator is tiled just where it does not fit whole; never in fewer bytes than every tensor once, which a recount tells."""
     graph = load(shared_model(name))
-    flow, net = Dataflow.of(graph), Network(graph)
+    flow, net = Dataflow.of(graph), RecountNetwork(graph)
     falls = 0
     for mask in groups_to_tile(flow, epilogues=False):
         once = count(net, flow.names(mask), Hardware(1))

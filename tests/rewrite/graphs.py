@@ -42,11 +42,11 @@ def graph_of(
 
 
 def _node(line: str):
-    made, _, rest = line.partition(" = ")
+    results, _, rest = line.partition(" = ")
     head, _, told = rest.partition(")")
     kind, _, read = head.partition("(")
     attributes = {k: ast.literal_eval(v) for k, v in (word.split("=") for word in told.split())}
-    names = [name.strip() for name in made.split(",")]
+    names = [name.strip() for name in results.split(",")]
     return make_node(kind, [name.strip() for name in read.split(",")] if read else [], names, name=f"make_{names[0]}", **attributes)
 
 
@@ -60,13 +60,13 @@ def kinds(graph: Graph) -> list[str]:
 
 def feeds_of(graph: Graph, seed: int = 0, shift: float = 0.0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    found = {}
+    feeds = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
         kind = np.dtype(tensor.dtype).kind
         values = rng.standard_normal(tensor.shape) + shift if kind == "f" else rng.integers(0, 2 if kind == "b" else 5, tensor.shape)
-        found[name] = values.astype(tensor.dtype)
-    return found
+        feeds[name] = values.astype(tensor.dtype)
+    return feeds
 
 
 def rewritten(graph: Graph, rules="all", tolerance: float = 1e-5, shift: float = 0.0) -> Rewriting:
@@ -75,15 +75,15 @@ def rewritten(graph: Graph, rules="all", tolerance: float = 1e-5, shift: float =
     after = done.graph
     assert (after.inputs, after.outputs) == (graph.inputs, graph.outputs)
     assert [after.tensors[t] for t in (*graph.inputs, *graph.outputs)] == [graph.tensors[t] for t in (*graph.inputs, *graph.outputs)]
-    made = [name for operator in after.operators for name in operator.outputs if name]
-    assert len(set(made)) == len(made)
+    results = [name for operator in after.operators for name in operator.outputs if name]
+    assert len(set(results)) == len(results)
     assert len({operator.name for operator in after.operators}) == len(after.operators)
     feeds = feeds_of(graph, shift=shift)
-    wanted, found = reference(graph, feeds), reference(after, feeds)
+    wanted, outputs = reference(graph, feeds), reference(after, feeds)
     for name in graph.outputs:
-        assert found[name].dtype == wanted[name].dtype
+        assert outputs[name].dtype == wanted[name].dtype
         scale = max(np.abs(wanted[name]).max(), 1e-6)
-        assert np.abs(found[name].astype(np.float64) - wanted[name]).max() <= tolerance * scale, name
+        assert np.abs(outputs[name].astype(np.float64) - wanted[name]).max() <= tolerance * scale, name
     return done
 
 

@@ -148,12 +148,12 @@ def draw(rule: Rule, rng: np.random.Generator, *, valid: bool = True) -> Case:
 
 def _type_of(name: str, rule: Rule) -> np.dtype:
     """By the operators that read it."""
-    found = np.dtype(np.float64)
+    dtype = np.dtype(np.float64)
     for term in subterms(rule.pattern):
         if not isinstance(term, Apply):
             continue
         if term.kind in ONLY_FLOAT32:
-            found = np.dtype(np.float32)
+            dtype = np.dtype(np.float32)
         operands = term.operands[:1] if term.kind == "Where" else term.operands if term.kind in LOGICAL else ()
         if Variable(name) in operands:
             return np.dtype(bool)
@@ -162,7 +162,7 @@ def _type_of(name: str, rule: Rule) -> np.dtype:
     if any(isinstance(t, Apply) and t.kind == "BitwiseNot" for t in subterms(rule.pattern)) and _reads(rule, name, "Where", 1):
         return np.dtype(np.uint8)
     whole = {v for c in rule.guard if c.subject == "integer" for v in c.variables}
-    return np.dtype(np.int64) if name in whole else found
+    return np.dtype(np.int64) if name in whole else dtype
 
 
 def _reads(rule: Rule, name: str, kind: str, start: int) -> bool:
@@ -170,7 +170,7 @@ def _reads(rule: Rule, name: str, kind: str, start: int) -> bool:
 
 
 def _settings(rule: Rule, rng: np.random.Generator, kinds: set[str]) -> dict[str, Told]:
-    found: dict[str, Told] = {}
+    settings: dict[str, Told] = {}
     guarded = {c.subject: c.variables for c in rule.guard}
     for label, kind in labels(rule.pattern).items():
         if kind.startswith("Reduce"):
@@ -180,15 +180,15 @@ def _settings(rule: Rule, rng: np.random.Generator, kinds: set[str]) -> dict[str
             single = label in (*guarded.get("single_axis", ()), *guarded.get("along", ()))
             axes = (1,) if single else axes
             keeps = 1 if single or "trailing" in guarded or "uniform" in guarded else int(rng.integers(2))
-            found[label] = Told({"keepdims": keeps}, [np.array(axes, np.int64)], axes)
+            settings[label] = Told({"keepdims": keeps}, [np.array(axes, np.int64)], axes)
         elif kind in ("Softmax", "LogSoftmax", "LayerNormalization"):
-            found[label] = Told({"axis": 1}, (), (1,))
+            settings[label] = Told({"axis": 1}, (), (1,))
         elif kind == "Clip":
             low, high = (np.float64(-0.5), np.float64(0.75)) if "within" not in guarded else (np.float64(0), np.float64(6))
-            found[label] = Told({}, [np.asarray(low), np.asarray(high)])
+            settings[label] = Told({}, [np.asarray(low), np.asarray(high)])
         else:
-            found[label] = SETTINGS.get(kind, Told())
-    return found
+            settings[label] = SETTINGS.get(kind, Told())
+    return settings
 
 
 SETTINGS: dict[str, Told] = {
@@ -218,37 +218,37 @@ def _shapes(
     guarded = {c.subject: c.variables for c in rule.guard}
     first = "a" if "a" in names else names[0]
     signed = {v for c in rule.guard if c.subject in BREAKING for v in c.variables} & set(guarded.get("constant", ()))
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name in names:
         if name in scalars or (name in signed and rng.integers(2)):
-            found[name] = ()
+            shapes[name] = ()
         elif name in guarded.get("row", ()):
-            found[name] = ((), (4,), (2,), (1,), (6,))[rng.integers(5)]
+            shapes[name] = ((), (4,), (2,), (1,), (6,))[rng.integers(5)]
         elif kinds & {"Conv", "ConvTranspose"}:
             weight = _reads_at(rule, name, {"Conv", "ConvTranspose"}, 1)
-            found[name] = (2, 2, 3, 3) if weight else (1, 2, 5, 5)
+            shapes[name] = (2, 2, 3, 3) if weight else (1, 2, 5, 5)
         elif "MatMul" in kinds:
-            found[name] = tuple(int(n) for n in rng.choice([2, 4, 6], 2))
+            shapes[name] = tuple(int(n) for n in rng.choice([2, 4, 6], 2))
         elif kinds & SPATIAL:
-            found[name] = (1, 2, 5, 6)
+            shapes[name] = (1, 2, 5, 6)
         elif rng.integers(2) or name == first:
-            found[name] = ROWS
+            shapes[name] = ROWS
         else:
-            found[name] = SHORT[rng.integers(len(SHORT))]
+            shapes[name] = SHORT[rng.integers(len(SHORT))]
     if "same" in guarded:
         one, other = guarded["same"]
-        found[other] = found[one]
+        shapes[other] = shapes[one]
     if "uniform" in guarded:
         k, x = guarded["uniform"]
-        rank = len(found[first])
-        found[k] = (tuple(1 if axis in told[x].axes else found[first][axis] for axis in range(rank)), (1,) * rank, ())[rng.integers(3)]
+        rank = len(shapes[first])
+        shapes[k] = (tuple(1 if axis in told[x].axes else shapes[first][axis] for axis in range(rank)), (1,) * rank, ())[rng.integers(3)]
     if "normalized" in guarded:
         scale, normal, x = guarded["normalized"]
-        found[normal] = ROWS
-        found[scale] = tuple(ROWS[axis] for axis in told[x].axes)
+        shapes[normal] = ROWS
+        shapes[scale] = tuple(ROWS[axis] for axis in told[x].axes)
     if kinds & {"LayerNormalization"}:
-        found = {name: (ROWS if name == "a" else ROWS[1:]) for name in names}
-    return found
+        shapes = {name: (ROWS if name == "a" else ROWS[1:]) for name in names}
+    return shapes
 
 
 def _reads_at(rule: Rule, name: str, kinds: set[str], place: int) -> bool:
@@ -286,13 +286,13 @@ def _values(name: str, rule: Rule, shape: tuple[int, ...], dtype: np.dtype, rng:
     if dtype.kind in "iu":
         return rng.integers(0, 5, size=shape).astype(dtype)
     low, high, nonzero = bounds(rule, name)
-    found = rng.uniform(low, high, shape)
+    values = rng.uniform(low, high, shape)
     if nonzero:
-        found = np.where(np.abs(found) < 0.2, 0.2 if low >= 0 else -0.2, found)
+        values = np.where(np.abs(values) < 0.2, 0.2 if low >= 0 else -0.2, values)
     if not valid and any(c.variables == (name,) for c in rule.guard if c.subject in BREAKING):
         c = next(c for c in rule.guard if c.variables == (name,) and c.subject in BREAKING)
-        found = np.full(shape, BREAKING[c.subject](c.bound))
-    return np.asarray(found, dtype)
+        values = np.full(shape, BREAKING[c.subject](c.bound))
+    return np.asarray(values, dtype)
 
 
 BREAKING = {

@@ -131,6 +131,6 @@ def test_bert_s_layers_from_their_pieces():
     lines += ["d5 = Sqrt(d4)", "d6 = Div(d, d5)", "d7 = Mul(d6, s)", "f = MatMul(d7, w4)", "g = Div(f, root2)", "g1 = Erf(g)", "g2 = Add(g1, one)"]
     lines += ["g3 = Mul(f, g2)", "g4 = Mul(g3, half)", "y = MatMul(g4, w5)"]
     graph = graph_of(*lines, inputs={"x": (1, 5, 8)}, constants={**weights, **scalars, **heads})
-    found = kinds(rewritten(graph).graph)
-    assert set(found) == {"MatMul", "Reshape", "Transpose", "Softmax", "Add", "LayerNormalization", "Gelu"}
-    assert (len(graph.operators), len(found)) == (38, 20)
+    operators = kinds(rewritten(graph).graph)
+    assert set(operators) == {"MatMul", "Reshape", "Transpose", "Softmax", "Add", "LayerNormalization", "Gelu"}
+    assert (len(graph.operators), len(operators)) == (38, 20)

@@ -64,8 +64,8 @@ def test_random_equations_compute_the_same():
     for _ in range(150):
         terms = ["".join(rng.permutation(list("abcde"))[: rng.integers(1, 5)]) for _ in range(rng.integers(1, 3))]
         known = sorted(set("".join(terms)))
-        made = "".join(rng.permutation(known)[: rng.integers(0, len(known) + 1)])
-        graph = einsum(f"{','.join(terms)}->{made}")
+        labels = "".join(rng.permutation(known)[: rng.integers(0, len(known) + 1)])
+        graph = einsum(f"{','.join(terms)}->{labels}")
         done, feeds = simplify(graph), feeds_of(graph)
         assert "Einsum" not in kinds(done)
         np.testing.assert_allclose(reference(done, feeds)["y"], reference(graph, feeds)["y"], rtol=1e-4, atol=1e-4)
@@ -99,5 +99,5 @@ def test_attention_of_einsums_is_found():
         "s = Einsum(q, k) equation='bqhd,bkhd->bhqk'", "c = Mul(s, half)", "p = Softmax(c) axis=-1", "y = Einsum(p, v) equation='bhqk,bkhd->bqhd'",
         inputs={"q": (1, 4, 2, 3), "k": (1, 5, 2, 3), "v": (1, 5, 2, 3)}, constants={"half": 0.5},
     )  # fmt: skip
-    (found,) = attentions(Dataflow.of(simplify(graph)))
-    assert len(found.members) == len(Dataflow.of(simplify(graph)))
+    (attention,) = attentions(Dataflow.of(simplify(graph)))
+    assert len(attention.members) == len(Dataflow.of(simplify(graph)))

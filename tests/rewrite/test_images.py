@@ -51,9 +51,9 @@ def classifier() -> Graph:
 
 def test_one_image_gives_what_all_give() -> None:
     graph = classifier()
-    found = one_image(graph)
-    assert not isinstance(found, str)
-    each, images = found
+    split = one_image(graph)
+    assert not isinstance(split, str)
+    each, images = split
     assert (images, each.shape("x"), each.shape(each.outputs[0])) == (IMAGES, (1, 3, 9, 8), (1, 10))
     x = floats(*graph.shape("x"))
     apart = [reference(each, {"x": x[k : k + 1]})["y"] for k in range(images)]
@@ -85,9 +85,9 @@ def test_compiled_images_are_those_of_the_reference(threads: int, tmp_path: Path
     ],
 )
 def test_images_that_meet_are_not_taken_apart(graph, why: str) -> None:
-    found = one_image(graph())
-    assert isinstance(found, str)
-    assert why in found
+    refusal = one_image(graph())
+    assert isinstance(refusal, str)
+    assert why in refusal
 
 
 def test_products_keep_all_their_rows() -> None:

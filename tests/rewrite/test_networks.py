@@ -21,10 +21,10 @@ ZOO = ("mobilenet_v3_small", "efficientnet_b0", "squeezenet1_1")
 
 
 def assert_same_values(graph, after, feeds):
-    wanted, found = reference(graph, feeds), reference(after, feeds)
+    wanted, outputs = reference(graph, feeds), reference(after, feeds)
     for name in graph.outputs:
         assert np.isfinite(wanted[name]).all()
-        assert np.abs(found[name].astype(np.float64) - wanted[name]).max() <= TOLERANCE * np.abs(wanted[name]).max()
+        assert np.abs(outputs[name].astype(np.float64) - wanted[name]).max() <= TOLERANCE * np.abs(wanted[name]).max()
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -82,9 +82,9 @@ def test_transformers_keep_their_values(name, shared_model, tmp_path):
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_what_is_recognised_in_transformers(name, shared_model):
     operators, wanted = RECOGNISED[name]
-    found = kinds(rewrite(load(shared_model(name))).graph)
-    assert len(found) <= operators
-    assert {kind: found.count(kind) for kind in wanted} == wanted
+    recognised = kinds(rewrite(load(shared_model(name))).graph)
+    assert len(recognised) <= operators
+    assert {kind: recognised.count(kind) for kind in wanted} == wanted
 
 
 def test_the_largest_reaches_its_fixpoint_within_two_seconds(shared_model):
@@ -143,9 +143,9 @@ def test_trained_networks_keep_their_values(name):
     done = rewrite(graph)
     assert len(done.graph.operators) < 0.7 * len(graph.operators)
     feeds = {source: page(shape)}
-    plain, found = reference(graph, feeds), reference(done.graph, feeds)
+    plain, outputs = reference(graph, feeds), reference(done.graph, feeds)
     exact = reference(in_double(graph), {source: feeds[source].astype(np.float64)})
     for output in graph.outputs:
         scale = np.abs(exact[output]).max()
-        kept = np.abs(found[output] - plain[output]).max() <= TOLERANCE * scale
-        assert kept or np.abs(found[output] - exact[output]).max() <= np.abs(plain[output] - exact[output]).max()
+        kept = np.abs(outputs[output] - plain[output]).max() <= TOLERANCE * scale
+        assert kept or np.abs(outputs[output] - exact[output]).max() <= np.abs(plain[output] - exact[output]).max()

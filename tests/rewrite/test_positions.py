@@ -66,5 +66,5 @@ def test_convolutions_work_on_positions(name):
     assert kinds(after) == wanted
     assert after.outputs == before.outputs
     feeds = feeds_of(before)
-    for made, same in zip(reference(after, feeds).values(), reference(before, feeds).values(), strict=True):
-        np.testing.assert_allclose(made, same, rtol=1e-5, atol=1e-5)
+    for output, same in zip(reference(after, feeds).values(), reference(before, feeds).values(), strict=True):
+        np.testing.assert_allclose(output, same, rtol=1e-5, atol=1e-5)

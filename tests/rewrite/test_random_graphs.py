@@ -23,10 +23,10 @@ def test_rewriting_keeps_what_random_networks_compute() -> None:
         rewritten = simplify(graph, "all")
         changed += len(rewritten.operators) != len(graph.operators)
         with np.errstate(all="ignore"):
-            wanted, found = reference(graph, inputs), reference(rewritten, inputs)
-        assert list(found) == list(wanted)
+            wanted, outputs = reference(graph, inputs), reference(rewritten, inputs)
+        assert list(outputs) == list(wanted)
         for name, values in wanted.items():
-            assert (found[name].shape, found[name].dtype) == (values.shape, values.dtype)
+            assert (outputs[name].shape, outputs[name].dtype) == (values.shape, values.dtype)
             real = values[np.isfinite(values)].astype(np.float64)
-            np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5 * np.abs(real).max(initial=0), err_msg=f"seed {seed}, {name}")
+            np.testing.assert_allclose(outputs[name], values, rtol=0, atol=1e-5 * np.abs(real).max(initial=0), err_msg=f"seed {seed}, {name}")
     assert changed > 20

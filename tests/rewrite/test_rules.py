@@ -21,7 +21,7 @@ def seed_of(name: str) -> np.random.Generator:
 
 def cases(rule, count, **options):
     """Cases whose shapes fit, each with the graph of the pattern."""
-    rng, found = seed_of(rule.name), 0
+    rng, drawn = seed_of(rule.name), 0
     for _ in range(TRIES):
         case = draw(rule, rng, **options)
         try:
@@ -29,23 +29,23 @@ def cases(rule, count, **options):
         except InvalidModel:
             continue
         yield case, graph
-        found += 1
-        if found == count:
+        drawn += 1
+        if drawn == count:
             return
-    assert found, "no shapes fit the pattern"
+    assert drawn, "no shapes fit the pattern"
 
 
-def close(found, wanted, tolerance):
+def close(values, wanted, tolerance):
     """Equal where the wanted values are numbers, within a tolerance of the largest."""
-    assert found.shape == wanted.shape
-    assert found.dtype == wanted.dtype
+    assert values.shape == wanted.shape
+    assert values.dtype == wanted.dtype
     if wanted.dtype.kind != "f":
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(values, wanted)
         return
     known = np.isfinite(wanted)
     assert known.any()
     scale = max(np.abs(wanted[known]).max(), 1e-3)
-    np.testing.assert_allclose(found[known], wanted[known], rtol=0, atol=tolerance * scale)
+    np.testing.assert_allclose(values[known], wanted[known], rtol=0, atol=tolerance * scale)
 
 
 def tolerance_of(case: Case) -> float:
@@ -79,8 +79,8 @@ def test_pattern_and_replacement_have_the_same_value(name):
         if other.shape("y") != graph.shape("y"):
             continue
         with np.errstate(all="ignore"):
-            wanted, found = (reference(g, case.feeds(g))["y"] for g in (graph, other))
-        close(found, wanted, tolerance_of(case))
+            wanted, replaced = (reference(g, case.feeds(g))["y"] for g in (graph, other))
+        close(replaced, wanted, tolerance_of(case))
         compared += 1
     assert compared
 
@@ -101,30 +101,30 @@ def test_the_rule_is_applied_where_it_saves_something(name):
         assert done.graph.inputs == graph.inputs
         assert done.graph.tensors["y"] == graph.tensors["y"]
         with np.errstate(all="ignore"):
-            wanted, found = (reference(g, case.feeds(g))["y"] for g in (graph, done.graph))
-        close(found, wanted, tolerance_of(case))
+            wanted, output = (reference(g, case.feeds(g))["y"] for g in (graph, done.graph))
+        close(output, wanted, tolerance_of(case))
         return
     pytest.fail("it never applies")
 
 
 def wrappers(rule, case):
     """Operators that show, of every variable that is no constant, what the guard asks for."""
-    found = {}
+    wrapper_of = {}
     for name in variables(rule.pattern):
         if name in case.constants or not any(name in c.variables and (c.subject in BREAKING or c.subject == "within") for c in rule.guard):
             continue
         low, high, nonzero = bounds(rule, name)
         if low >= 1:
-            found[name] = "Cosh"
+            wrapper_of[name] = "Cosh"
         elif low == -1 or (low <= -1.5 and 1 < high < 2):
-            found[name] = "Tanh"
+            wrapper_of[name] = "Tanh"
         elif low >= 0:
-            found[name] = "Sigmoid" if high not in (2.0,) or any(c.subject == "within" for c in rule.guard) else "Exp" if nonzero else "Abs"
+            wrapper_of[name] = "Sigmoid" if high not in (2.0,) or any(c.subject == "within" for c in rule.guard) else "Exp" if nonzero else "Abs"
         elif high <= 0:
-            found[name] = "Exp Neg" if nonzero else "Abs Neg"
+            wrapper_of[name] = "Exp Neg" if nonzero else "Abs Neg"
         else:
-            found[name] = "Exp"
-    return found
+            wrapper_of[name] = "Exp"
+    return wrapper_of
 
 
 GUARDED = [name for name, rule in RULES.items() if any(c.subject in BREAKING for c in rule.guard)]
@@ -145,9 +145,9 @@ def test_a_false_rule_would_be_noticed():
     false = rule("associative", "Abs(a) + Abs(b) -> Abs(a + b)")
     for case, graph in cases(false, 1):
         other = case.graph(false.replacement)
-        found, wanted = (reference(g, case.feeds(g))["y"] for g in (other, graph))
+        replaced, wanted = (reference(g, case.feeds(g))["y"] for g in (other, graph))
         with pytest.raises(AssertionError):
-            close(found, wanted, 1e-9)
+            close(replaced, wanted, 1e-9)
 
 
 def test_every_letter_of_a_replacement_stands_in_its_pattern():

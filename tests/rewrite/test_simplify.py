@@ -25,12 +25,12 @@ def network(*nodes, constants, channels=6, outputs=None, shape=(1, 4, 8, 8)):
     return from_model(build(nodes, {"x": shape}, {**constants, **statistics(channels)}, outputs, opset=18))
 
 
-def conv(made="c", read="x", weight="w", bias="", kind="Conv", **attributes):
-    return make_node(kind, [read, weight, bias] if bias else [read, weight], [made], name=made, **attributes)
+def conv(result="c", read="x", weight="w", bias="", kind="Conv", **attributes):
+    return make_node(kind, [read, weight, bias] if bias else [read, weight], [result], name=result, **attributes)
 
 
-def norm(made="y", read="c", **attributes):
-    return make_node("BatchNormalization", [read, *NORM], [made], name=made, **attributes)
+def norm(result="y", read="c", **attributes):
+    return make_node("BatchNormalization", [read, *NORM], [result], name=result, **attributes)
 
 
 def kinds(graph):
@@ -43,8 +43,8 @@ def without_values(graph):
 
 def assert_equal_results(before, after):
     feeds = random_feeds(before)
-    found, wanted = (run(newest_opset_of_onnxruntime(to_model(g)), feeds) for g in (after, before))
-    assert_close(found, wanted)
+    outputs, wanted = (run(newest_opset_of_onnxruntime(to_model(g)), feeds) for g in (after, before))
+    assert_close(outputs, wanted)
 
 
 FOLDED = {
@@ -133,20 +133,20 @@ def test_random_graphs_keep_their_values(seed):
     nodes, constants, live = [], {}, [("x", 4)]
     for i in range(12):
         read, channels = live[rng.integers(len(live))]
-        made, kind = f"t{i}", rng.choice(["Conv", "BatchNormalization", "Relu", "Add", "ConvTranspose"])
+        result, kind = f"t{i}", rng.choice(["Conv", "BatchNormalization", "Relu", "Add", "ConvTranspose"])
         if kind in ("Conv", "ConvTranspose"):
             wide = int(rng.integers(2, 5))
             constants[f"w{i}"] = (rng.standard_normal((wide, channels, 3, 3) if kind == "Conv" else (channels, wide, 3, 3)) / 6).astype(np.float32)
-            nodes.append(conv(made, read, f"w{i}", kind=kind, pads=[1, 1, 1, 1]))
+            nodes.append(conv(result, read, f"w{i}", kind=kind, pads=[1, 1, 1, 1]))
             channels = wide
         elif kind == "BatchNormalization":
             names = [f"{n}{i}" for n in NORM]
             constants |= dict(zip(names, statistics(channels).values(), strict=True))
-            nodes.append(make_node(kind, [read, *names], [made], name=made))
+            nodes.append(make_node(kind, [read, *names], [result], name=result))
         else:
             others = [name for name, c in live if c == channels]
-            nodes.append(make_node(kind, [read, rng.choice(others)] if kind == "Add" else [read], [made], name=made))
-        live.append((made, channels))
+            nodes.append(make_node(kind, [read, rng.choice(others)] if kind == "Add" else [read], [result], name=result))
+        live.append((result, channels))
     before = from_model(build(nodes, {"x": (1, 4, 6, 6)}, constants, [name for name, _ in live[-2:]], opset=18))
     after = simplify(before)
     assert_equal_results(before, after)

@@ -49,12 +49,12 @@ def least(graph: Graph, plain: GroupCosts, asked: Constraints) -> int:
         if len(wanted) > 1:
             return None
         if wanted:
-            found = plain.modes[wanted.pop()].price(group, beta, plain.groups.once(group).total)
-            return None if found is None else found.dram_bytes
-        found = plain.price(group)
-        return None if found is None else found.dram_bytes
+            cost = plain.modes[wanted.pop()].price(group, beta, plain.groups.once(group).total)
+            return None if cost is None else cost.dram_bytes
+        cost = plain.price(group)
+        return None if cost is None else cost.dram_bytes
 
-    return oracle.least(lambda mask: UNMET if (found := price(mask)) is None and not mask & (mask - 1) else found)[0]
+    return oracle.least(lambda mask: UNMET if (bytes_ := price(mask)) is None and not mask & (mask - 1) else bytes_)[0]
 
 
 def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_bytes_of_all_that_do() -> None:
@@ -72,9 +72,9 @@ def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_by
             with pytest.raises(InvalidConfig):
                 find_plan(job, graph=graph)
             continue
-        found = find_plan(job, graph=graph)
-        assert (found.plan.totals.dram_bytes, found.plan.totals.proof) == (wanted, "optimal"), f"seed {seed}: {asked}"
-        assert not [*asked.broken((group.nodes, group.mode) for group in found.plan.groups)]
+        outcome = find_plan(job, graph=graph)
+        assert (outcome.plan.totals.dram_bytes, outcome.plan.totals.proof) == (wanted, "optimal"), f"seed {seed}: {asked}"
+        assert not [*asked.broken((group.nodes, group.mode) for group in outcome.plan.groups)]
         met += 1
         if seed % 6 == 0:
             for method in METHODS:
@@ -89,7 +89,7 @@ def test_every_search_keeps_to_constraints_and_the_exact_one_finds_the_fewest_by
 
 def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path) -> None:
     free = lfopt.search("zoo:squeezenet1_1", buffer="256KiB", scheme="all", max_recompute=1, weights=False)
-    found = lfopt.search(
+    searched = lfopt.search(
         "zoo:squeezenet1_1",
         buffer="256KiB",
         scheme="all",
@@ -99,15 +99,15 @@ def test_a_plan_says_what_it_keeps_to_and_check_holds_it_to_that(tmp_path: Path)
         alone=["pool1"],
         cut=[["conv1", "conv1.relu"]],
     )
-    assert found.plan.totals.dram_bytes > free.plan.totals.dram_bytes
-    assert found.plan.totals.proof != "none"
-    found.save(tmp_path)
+    assert searched.plan.totals.dram_bytes > free.plan.totals.dram_bytes
+    assert searched.plan.totals.proof != "none"
+    searched.save(tmp_path)
     again = lfopt.load_plan(tmp_path).plan
     assert again.search.constraints == Constraints((("fire8.squeeze", "fire9.squeeze"),), ("pool1",), (("conv1", "conv1.relu"),))
     lying = replace(again, search=replace(again.search, constraints=Constraints(alone=("conv1", "fire9.squeeze"), mode={"pool1": "resident"})))
     said = [*search_problems(lying)]
     assert said[0] == "alone: fire9.squeeze is not a group of its own"
-    assert not verified(lying, found.graph).holds
+    assert not verified(lying, searched.graph).holds
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from search import exact
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result, unfused
-from simulator.recount import Network, count
+from simulator.recount import RecountNetwork, count
 from tests.brute import brute_force
 from tests.real_networks import network
 from tests.strategies import random_graph, random_hardware
@@ -31,18 +31,18 @@ def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *
     """Solve to optimality, and check that what comes back is what it says."""
     flow = Dataflow.of(graph)
     costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
-    found = solve(costs)
-    assert found.proof == "optimal"
-    assert found.lower_bound_bytes == found.dram_bytes
-    assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
-    prices = [costs.evaluate(group) for group in found.groups]
-    assert sum(price.dram_bytes for price in prices if isinstance(price, Cost)) == found.dram_bytes
+    searched = solve(costs)
+    assert searched.proof == "optimal"
+    assert searched.lower_bound_bytes == searched.dram_bytes
+    assert legal(graph, FusionScheme(tuple(flow.names(group) for group in searched.groups))).legal
+    prices = [costs.evaluate(group) for group in searched.groups]
+    assert sum(price.dram_bytes for price in prices if isinstance(price, Cost)) == searched.dram_bytes
     assert all(isinstance(price, Cost) for price in prices)
     done = 0
-    for group in found.groups:
+    for group in searched.groups:
         assert all(not flow.preds[i] & ~(done | group) for i in range(len(flow)) if group >> i & 1)
         done |= group
-    return found
+    return searched
 
 
 def compare(first: int, graphs: int, least: int, most: int) -> int:
@@ -53,8 +53,8 @@ def compare(first: int, graphs: int, least: int, most: int) -> int:
         graph = random_graph(rng, int(rng.integers(least, most + 1)))
         hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
         wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue)
-        found = optimum(graph, hardware, traffic, epilogue=epilogue)
-        assert found.dram_bytes == wanted, f"seed {seed}: {len(Dataflow.of(graph))} operators, {hardware}, {traffic}, epilogue {epilogue}"
+        searched = optimum(graph, hardware, traffic, epilogue=epilogue)
+        assert searched.dram_bytes == wanted, f"seed {seed}: {len(Dataflow.of(graph))} operators, {hardware}, {traffic}, epilogue {epilogue}"
         tried += schemes
     return tried
 
@@ -102,10 +102,10 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
         best = optimum(graph, hardware).dram_bytes
-        found = solve(costs, SearchOptions(time_limit=float(rng.choice([0, 10, 20, 40, 80]))))
-        assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
-        assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
-        proofs.append(found.proof)
+        searched = solve(costs, SearchOptions(time_limit=float(rng.choice([0, 10, 20, 40, 80]))))
+        assert legal(graph, FusionScheme(tuple(flow.names(group) for group in searched.groups))).legal
+        assert searched.lower_bound_bytes <= best <= searched.dram_bytes, f"seed {seed}"
+        proofs.append(searched.proof)
     assert {*proofs} == {"bound", "optimal"}
 
 
@@ -115,10 +115,10 @@ def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_op
         graph = random_graph(rng, 8)
         costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.ONCE, epilogue=False)
         singles = unfused(costs, "exact")
-        found = solve(costs, SearchOptions(start=(singles.groups,)))
-        assert found.dram_bytes == solve(costs).dram_bytes
-        stopped = solve(costs, SearchOptions(time_limit=0.0, start=(found.groups,)))
-        assert (stopped.groups, stopped.dram_bytes) == (found.groups, found.dram_bytes), f"seed {seed}"
+        searched = solve(costs, SearchOptions(start=(singles.groups,)))
+        assert searched.dram_bytes == solve(costs).dram_bytes
+        stopped = solve(costs, SearchOptions(time_limit=0.0, start=(searched.groups,)))
+        assert (stopped.groups, stopped.dram_bytes) == (searched.groups, searched.dram_bytes), f"seed {seed}"
 
 
 # -- more buffer ---------------------------------------------------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) ->
         graph = random_graph(np.random.default_rng(seed), 7)
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int))
-        found = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
-        assert found == sorted(found, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), found, strict=True))}"
-        steps += len(set(found)) - 1
+        fewest = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
+        assert fewest == sorted(fewest, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), fewest, strict=True))}"
+        steps += len(set(fewest)) - 1
     assert steps > 30  # buffers that are worth something
 
 
@@ -142,9 +142,9 @@ def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) ->
 @pytest.mark.parametrize(("traffic", "epilogue"), [(Traffic.ONCE, False), (Traffic.TILED, True)])
 def test_more_buffer_never_costs_more_bytes_on_real_networks(name: str, traffic: Traffic, epilogue: bool) -> None:
     graph = network(name)
-    found = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 48, 64, 96, 128, 192, 256, 512)]
-    assert found == sorted(found, reverse=True)
-    assert found[-1] < found[0]
+    fewest = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 48, 64, 96, 128, 192, 256, 512)]
+    assert fewest == sorted(fewest, reverse=True)
+    assert fewest[-1] < fewest[0]
 
 
 # -- reference values ----------------------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_optimum_of_a_real_network_is_the_reference_value(name: str, kib: int, d
 
 @pytest.mark.parametrize(("name", "layer_by_layer"), [("hf_mobilenet_v2", 59_717_728), ("hf_efficientnet_b3", 378_152_160)])
 def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(name: str, layer_by_layer: int) -> None:
-    net = Network(network(name))
+    net = RecountNetwork(network(name))
     assert sum(count(net, [op], Hardware(256 * KIB)).dram.total for op in net.operators) == layer_by_layer
 
 
@@ -195,9 +195,9 @@ def test_a_group_that_hangs_together_only_through_its_last_operator_is_found() -
         x=(1, 1, 4, 1),
         y=(1, 1, 4, 1),
     )
-    found = optimum(graph, Hardware(6, element_bytes=1))
-    assert found.groups == (0b111,)
-    assert found.dram_bytes == 3 * 4
+    searched = optimum(graph, Hardware(6, element_bytes=1))
+    assert searched.groups == (0b111,)
+    assert searched.dram_bytes == 3 * 4
 
 
 def test_a_group_whose_parts_do_not_fit_is_found() -> None:
@@ -217,9 +217,9 @@ def test_a_group_whose_parts_do_not_fit_is_found() -> None:
     assert isinstance(parts, DoesNotFit)
     assert isinstance(whole, Cost)
     assert whole.buffer_bytes < parts.needed
-    found = optimum(graph, hardware)
-    assert found.groups == (0b111,)
-    assert found.dram_bytes == 8 + 8
+    searched = optimum(graph, hardware)
+    assert searched.groups == (0b111,)
+    assert searched.dram_bytes == 8 + 8
 
 
 def test_an_unknown_operator_rereads_nothing_however_small_the_buffer() -> None:

@@ -8,7 +8,7 @@ import lfopt
 from lfopt.app.commands.options import chip
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.figures import GroupFigures
-from lfopt.app.objectives import plan_for, settle
+from lfopt.app.objectives import break_ties, plan_for
 from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Figures, Graph, Hardware, InvalidConfig, dram_bytes
 from lfopt.ops import bits
@@ -37,11 +37,11 @@ def test_what_a_way_costs_is_what_its_steps_move_and_no_less_than_the_bounds_say
         graph, costs = random_job(seed)
         ways, beta = GroupFigures(costs), costs.hardware.buffer_bytes
         for mask in legal(graph, costs):
-            price, found = costs.price(mask), [*costs.ways(mask)]
-            assert price is not None and min(way.cost.dram_bytes for way in found) == price.dram_bytes, f"seed {seed}: {mask:b}"
-            several += len(found) > 1
+            price, all_ways = costs.price(mask), [*costs.ways(mask)]
+            assert price is not None and min(way.cost.dram_bytes for way in all_ways) == price.dram_bytes, f"seed {seed}: {mask:b}"
+            several += len(all_ways) > 1
             least = sum((ways.least[i] for i in bits(mask)), Figures(0, 0, 0))
-            for way in found:
+            for way in all_ways:
                 assert way.cost.dram_bytes == way.terms.dram.total
                 if isinstance(way.scheduled.make, str):
                     continue
@@ -68,9 +68,9 @@ def test_the_least_value_is_that_of_trying_every_scheme_in_every_way(name: Objec
         ways, oracle = GroupFigures(costs), Oracle(graph)
         order = [costs.dataflow.position[known] for known in oracle.names]
         start = solve(costs)
-        found = optimise(costs, ways, ways.least, objective, run, start.groups)
-        assert found.choice.figures == sum((ways(g)[k] for g, k in zip(found.choice.groups, found.choice.ways, strict=True)), Figures(0, 0, 0))
-        assert found.bound <= objective.value(found.choice.figures)
+        optimum = optimise(costs, ways, ways.least, objective, run, start.groups)
+        assert optimum.choice.figures == sum((ways(g)[k] for g, k in zip(optimum.choice.groups, optimum.choice.ways, strict=True)), Figures(0, 0, 0))
+        assert optimum.bound <= objective.value(optimum.choice.figures)
         if name == "edp":  # a product: of both its factors the least is known
             continue
         field = {"bytes": 0, "cycles": 1, "energy": 2}[name]
@@ -80,8 +80,8 @@ def test_the_least_value_is_that_of_trying_every_scheme_in_every_way(name: Objec
             return None if costs.price(group) is None else min(figures[field] for figures in ways(group))
 
         wanted, _ = oracle.least(least)
-        assert objective.value(found.choice.figures) == found.bound == wanted, f"seed {seed}"
-        differs += found.choice.groups != start.groups
+        assert objective.value(optimum.choice.figures) == optimum.bound == wanted, f"seed {seed}"
+        differs += optimum.choice.groups != start.groups
     assert differs or name != "cycles"
 
 
@@ -103,12 +103,12 @@ def test_caps_are_kept_and_cost_what_they_must(name: ObjectiveName, capped: str)
         other: ObjectiveName = {"dram_bytes": "bytes", "cycles": "cycles", "energy_pj": "energy"}[capped]  # type: ignore[assignment]
         least, free = (optimise(costs, ways, ways.least, Objective(of), run, start).choice.figures for of in (other, name))
         cap = (getattr(least, capped) + getattr(free, capped)) // 2
-        found = optimise(costs, ways, ways.least, Objective(name, Caps()._replace(**{capped: cap})), run, start)
-        assert getattr(found.choice.figures, capped) <= cap, f"seed {seed}"
-        value = objective.value(found.choice.figures)
-        assert objective.value(free) <= found.bound <= value <= objective.value(least), f"seed {seed}"
+        optimum = optimise(costs, ways, ways.least, Objective(name, Caps()._replace(**{capped: cap})), run, start)
+        assert getattr(optimum.choice.figures, capped) <= cap, f"seed {seed}"
+        value = objective.value(optimum.choice.figures)
+        assert objective.value(free) <= optimum.bound <= value <= objective.value(least), f"seed {seed}"
         costly += value > objective.value(free)
-        gaps.append(value / max(found.bound, 1) - 1)
+        gaps.append(value / max(optimum.bound, 1) - 1)
     assert costly > 3
     assert sum(gaps) / len(gaps) < 0.1  # what a weighted sum cannot reach
 
@@ -117,11 +117,11 @@ def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
     faster = 0
     for seed in SEEDS:
         graph, costs = random_job(seed)
-        found, every = solve(costs), GroupFigures(costs)
-        before = sum(every(group)[0].cycles for group in found.groups)
-        judged = settle(costs, Config("random", costs.hardware), found, None)
-        assert judged.result.dram_bytes == found.dram_bytes == costs.dram_bytes(found.groups), f"seed {seed}"
-        after = sum(_cycles(every, costs, group) for group in found.groups)
+        fewest, every = solve(costs), GroupFigures(costs)
+        before = sum(every(group)[0].cycles for group in fewest.groups)
+        judged = break_ties(costs, Config("random", costs.hardware), fewest, None)
+        assert judged.result.dram_bytes == fewest.dram_bytes == costs.dram_bytes(fewest.groups), f"seed {seed}"
+        after = sum(_cycles(every, costs, group) for group in fewest.groups)
         assert after <= before, f"seed {seed}"
         faster += after < before
         verdict = lfopt.check(steps_of(find_plan(Config("random", costs.hardware, scheme="auto"), graph=graph)).plan, model=graph)
@@ -136,8 +136,8 @@ def test_weights_of_the_last_layer_come_while_the_one_before_computes() -> None:
     group = sum(1 << i for i in range(costs.dataflow.position["head"], len(costs.dataflow)))
     price, meter = costs.price(group), GroupFigures(costs).meter
     ways = [way for way in costs.ways(group) if way.cost.dram_bytes == price.dram_bytes]  # type: ignore[union-attr]
-    made = [way.scheduled.make(Limit()) for way in ways if not isinstance(way.scheduled.make, str)]
-    cycles = [meter.figures(*one).cycles for one in made]
+    schedules = [way.scheduled.make(Limit()) for way in ways if not isinstance(way.scheduled.make, str)]
+    cycles = [meter.figures(*one).cycles for one in schedules]
     assert min(cycles) < 0.75 * cycles[0]
 
 
@@ -147,9 +147,9 @@ def test_slack_buys_cycles_also_in_other_groups() -> None:
         cycles, groups = list[int](), list[tuple[int, ...]]()
         for slack in (0.0, 0.5):
             _, costs = random_job(seed)
-            found = solve(costs)
-            judged = settle(costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), found, None).result
-            assert found.dram_bytes <= judged.dram_bytes == costs.dram_bytes(judged.groups) <= (1 + slack) * found.dram_bytes
+            fewest = solve(costs)
+            judged = break_ties(costs, Config("random", costs.hardware, search=SearchConfig(slack=slack)), fewest, None).result
+            assert fewest.dram_bytes <= judged.dram_bytes == costs.dram_bytes(judged.groups) <= (1 + slack) * fewest.dram_bytes
             ways = GroupFigures(costs)
             cycles.append(sum(_cycles(ways, costs, group) for group in judged.groups))
             groups.append(judged.groups)
@@ -170,8 +170,8 @@ def _cycles(ways: GroupFigures, costs: GroupCosts, group: int) -> int:
 
 @pytest.mark.parametrize("name", ["cycles", "energy", "edp"])
 def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_promised(name: ObjectiveName) -> None:
-    seed, found = 0, 0
-    while found < 4:
+    seed, plans = 0, 0
+    while plans < 4:
         graph, costs = random_job(seed)
         seed += 1
         how = SearchConfig(objective=name, max_dram_bytes=None)
@@ -181,7 +181,7 @@ def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_
         figures, report = outcome.judged.figures, simulate(plan, graph)
         if figures is None or any(group.unexecutable for group in plan.groups):
             continue
-        found += 1
+        plans += 1
         assert (report.dram.total, report.cycles.total + report.overlapped_cycles) == (figures.dram_bytes, figures.cycles)
         assert report.energy.total_pj == pytest.approx(figures.energy_pj, abs=len(plan.groups))
         assert plan.search.objective == name
@@ -190,12 +190,12 @@ def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_
 
 def test_a_cap_that_nothing_meets_is_answered_with_the_nearest_plan() -> None:
     _, costs = random_job(3)
-    found = solve(costs)
+    fewest = solve(costs)
     for how in (SearchConfig(max_cycles=1), SearchConfig(objective="energy", max_cycles=1)):
         with pytest.raises(InvalidConfig, match=r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are allowed"):
-            plan_for(costs, Config("random", costs.hardware, search=how), found, None)
+            plan_for(costs, Config("random", costs.hardware, search=how), fewest, None)
     with pytest.raises(InvalidConfig, match=r"no plan of these modes moves less than [\d,]+ bytes; found a cap of 1"):
-        plan_for(costs, Config("random", costs.hardware, search=SearchConfig(max_dram_bytes=1)), found, None)
+        plan_for(costs, Config("random", costs.hardware, search=SearchConfig(max_dram_bytes=1)), fewest, None)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def group_changed(
     """One group, of one of these modes, is changed; totals follow."""
 
     def tamper(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-        found = [g for g, group in enumerate(plan.groups) if group.mode in modes.split() and (group.steps or not steps)]
-        for g in rng.permutation(found):
+        candidates = [g for g, group in enumerate(plan.groups) if group.mode in modes.split() and (group.steps or not steps)]
+        for g in rng.permutation(candidates):
             changed = change(rng, plan.groups[g], plan)
             if changed is not None and changed != plan.groups[g]:
                 return follow(replace(plan, groups=(*plan.groups[:g], changed, *plan.groups[g + 1 :])))
@@ -248,9 +248,9 @@ def step_changed(
     """One step or loop is changed; what it moves follows if told so."""
 
     def tamper(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-        found = list(written(group.steps))
-        for k in rng.permutation(len(found)):
-            path, node = found[k]
+        steps_with_paths = list(written(group.steps))
+        for k in rng.permutation(len(steps_with_paths)):
+            path, node = steps_with_paths[k]
             changed = change(rng, node, group)
             if changed is not None and changed != (node,):
                 steps = edited(group.steps, path, changed)

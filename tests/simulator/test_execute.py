@@ -221,9 +221,9 @@ def damaged(lines: list[str], graph: Graph, rng: np.random.Generator) -> list[st
     number = list(re.finditer(r"\d+", line))
     match int(rng.integers(7)):
         case 0 | 1 if number:
-            found = number[int(rng.integers(len(number)))]
-            new = rng.choice([0, 1, 2, 3, 7, 100, int(found[0]) + 1, max(int(found[0]) - 1, 0)])
-            line = f"{line[: found.start()]}{new}{line[found.end() :]}"
+            match = number[int(rng.integers(len(number)))]
+            new = rng.choice([0, 1, 2, 3, 7, 100, int(match[0]) + 1, max(int(match[0]) - 1, 0)])
+            line = f"{line[: match.start()]}{new}{line[match.end() :]}"
         case 2:
             line = re.sub(r"(load|store) [^\[]+", lambda m: f"{m[1]} {rng.choice([*graph.tensors])}", line)
         case 3:

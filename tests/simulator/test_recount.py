@@ -79,15 +79,17 @@ def planned(
 ) -> Plan:
     """The plan of the optimal scheme, or that of every operator alone."""
     costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme, epilogue=epilogue)
-    found = solve(costs)
-    made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups, bands)
-    assert isinstance(made, tuple)
-    totals = totals_of(costs.unfused(), made, found.lower_bound_bytes)
+    searched = solve(costs)
+    planned_groups = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else searched.groups, bands)
+    assert isinstance(planned_groups, tuple)
+    totals = totals_of(costs.unfused(), planned_groups, searched.lower_bound_bytes)
     model, search = (
         ModelReference(graph.name, "0" * 64, "simplified.onnx"),
-        SearchRecord("exact", None, found.plans_evaluated, found.groups_evaluated, found.seconds),
+        SearchRecord("exact", None, searched.plans_evaluated, searched.groups_evaluated, searched.seconds),
     )
-    return Plan(model, hardware, scheme, traffic.value, epilogue, memory_map(costs, made), made, totals, search, costs.max_recompute)
+    return Plan(
+        model, hardware, scheme, traffic.value, epilogue, memory_map(costs, planned_groups), planned_groups, totals, search, costs.max_recompute
+    )
 
 
 @cache
@@ -132,9 +134,9 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
     walked: Counter[str] = Counter()
     for seed in range(400):
         graph, plan = random_plan(seed)
-        found = recount(graph, plan)
-        assert found.agrees, f"seed {seed}: {found.discrepancies}"
-        assert found.dram_bytes == plan.totals.dram_bytes
+        recounted = recount(graph, plan)
+        assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
+        assert recounted.dram_bytes == plan.totals.dram_bytes
         walked.update("bands" if group.mode == "lbdf" and group.band_rows > 1 else group.mode for group in plan.groups if group.steps)
     assert walked.keys() - {"gated"} == {
         "lbdf",
@@ -152,8 +154,8 @@ def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None
     folded = 0
     for seed in range(300):
         graph, plan = reduction_plan(seed)
-        found = recount(graph, plan)
-        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        recounted = recount(graph, plan)
+        assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         folded += folds(plan)
     assert folded > 40
 
@@ -162,8 +164,8 @@ def test_a_recount_agrees_with_every_plan_of_a_contraction_in_tiles() -> None:
     modes = Counter[str]()
     for seed in range(200):
         graph, plan = contraction_plan(seed)
-        found = recount(graph, plan)
-        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        recounted = recount(graph, plan)
+        assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         modes.update(group.mode for group in plan.groups if group.steps)
     assert modes["tiled"] > 60
 
@@ -180,7 +182,7 @@ def test_a_recount_agrees_with_plans_in_which_a_map_has_two_places(graph: Graph,
     """As an operand of the epilogue beside the part that the head reads; and as operand 1 of the head beside operand 0."""
     plans = [planned(graph, Hardware(size)) for size in (70, 80, 100, 200)]
     assert any(place.name == second for plan in plans for group in plan.groups for place in group.places)
-    assert [found for plan in plans for found in recount(graph, plan).discrepancies] == []
+    assert [discrepancy for plan in plans for discrepancy in recount(graph, plan).discrepancies] == []
 
 
 @pytest.mark.parametrize(
@@ -189,9 +191,9 @@ def test_a_recount_agrees_with_plans_in_which_a_map_has_two_places(graph: Graph,
 )
 def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: str, kib: int) -> None:
     graph = network(name)
-    found = recount(graph, planned(graph, Hardware(kib * KIB, channel_align=16), scheme))
-    assert found.agrees, found.discrepancies
-    assert found.not_recounted == (0, 0)
+    recounted = recount(graph, planned(graph, Hardware(kib * KIB, channel_align=16), scheme))
+    assert recounted.agrees, recounted.discrepancies
+    assert recounted.not_recounted == (0, 0)
 
 
 def test_rows_that_a_gather_picks_are_loaded_as_weights() -> None:
@@ -214,11 +216,11 @@ def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None
     seen = 0
     for seed in range(300):
         graph, plan = random_plan(seed)
-        found = recount(graph, plan)
+        recounted = recount(graph, plan)
         open_ = [group for group in plan.groups if not group.steps and group.mode == "tiled" and plan.traffic == "tiled"]
-        assert found.not_recounted == (len(open_), sum(group.dram.total for group in open_))
+        assert recounted.not_recounted == (len(open_), sum(group.dram.total for group in open_))
         formula = [group for group in plan.groups if not group.steps and group not in open_]
-        assert found.by_formula == (len(formula), sum(group.dram.total for group in formula))
+        assert recounted.by_formula == (len(formula), sum(group.dram.total for group in formula))
         seen += bool(open_)
     assert seen > 20
 
@@ -251,8 +253,8 @@ def test_coverage_is_what_painting_the_boxes_gives() -> None:
             boxes.append(Boxes(starts.reshape(3, len(shape)), extents, int(rng.integers(-2, 3))))
             for start in boxes[-1].starts:
                 canvas[tuple(slice(s, s + e) for s, e in zip(start, extents, strict=True))] += boxes[-1].weight
-        found = times_covered(shape, boxes)
-        assert set(found.reshape(-1)) == set(canvas.reshape(-1))
+        covered = times_covered(shape, boxes)
+        assert set(covered.reshape(-1)) == set(canvas.reshape(-1))
 
 
 # -- tampering: the whole plan -----------------------------------------------------------------------------------------------------------------
@@ -260,13 +262,13 @@ def test_coverage_is_what_painting_the_boxes_gives() -> None:
 
 def group_in_two(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     """Cut a group and share its bytes: what passed inside it now goes unpaid."""
-    found = [g for g, group in enumerate(plan.groups) if len(group.nodes) > 1 and group.steps]
-    if not found:
+    candidates = [g for g, group in enumerate(plan.groups) if len(group.nodes) > 1 and group.steps]
+    if not candidates:
         return None
-    group = plan.groups[found[0]]
+    group = plan.groups[candidates[0]]
     head = replace(group, nodes=group.nodes[:1])
     tail = replace(group, nodes=group.nodes[1:], dram=DramBytes())
-    groups = (*plan.groups[: found[0]], head, tail, *plan.groups[found[0] + 1 :])
+    groups = (*plan.groups[: candidates[0]], head, tail, *plan.groups[candidates[0] + 1 :])
     return replace(plan, groups=tuple(replace(g, id=k) for k, g in enumerate(groups)))
 
 
@@ -284,18 +286,18 @@ def group_missing(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | 
 
 
 def steps_of_another_group(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    found = [group for group in plan.groups if group.steps]
-    if len(found) < 2:
+    stepped = [group for group in plan.groups if group.steps]
+    if len(stepped) < 2:
         return None
-    first, second = found[0], found[-1]
+    first, second = stepped[0], stepped[-1]
     lie = replace(first, steps=second.steps, places=second.places, dram=second.dram, allocated_bytes=second.allocated_bytes)
     return follow(replace(plan, groups=tuple(lie if group is first else group for group in plan.groups)))
 
 
 def smaller_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     """A chip on which the largest group just does not fit."""
-    found = [group.allocated_bytes for group in plan.groups if group.steps]
-    return replace(plan, hardware=replace(plan.hardware, buffer_bytes=max(found))) if found else None
+    sizes = [group.allocated_bytes for group in plan.groups if group.steps]
+    return replace(plan, hardware=replace(plan.hardware, buffer_bytes=max(sizes))) if sizes else None
 
 
 def other_hardware(**entries: int | None) -> Tamper:
@@ -342,8 +344,8 @@ def entry_of_nobody(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
 
 def entry_changed(entry: str, by: int) -> Tamper:
     def change(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
-        found = plan.memory[k]
-        return replace(plan, memory=(*plan.memory[:k], replace(found, **{entry: getattr(found, entry) + by}), *plan.memory[k + 1 :]))
+        place = plan.memory[k]
+        return replace(plan, memory=(*plan.memory[:k], replace(place, **{entry: getattr(place, entry) + by}), *plan.memory[k + 1 :]))
 
     change.__name__ = f"memory_{entry}_{by:+}"
     return memory_changed(change)
@@ -428,8 +430,8 @@ def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> No
     walked: Counter[str] = Counter()
     for seed in range(60):
         graph, plan = split_plan(seed)
-        found = recount(graph, plan)
-        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        recounted = recount(graph, plan)
+        assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         walked.update(group.mode for group in plan.groups if any(place.purpose == "weight" for place in group.places))
     assert all(walked[mode] > 2 for mode in ("lbdf", "brr", "resident", "tiled")), walked
 
@@ -511,8 +513,8 @@ def test_a_recount_agrees_with_every_plan_in_bands_and_with_no_other_height() ->
     """The first step of the first of the highest results tells the height. Where no step is asked for more than one row, 1 is as true."""
     tried = 0
     for seed, graph, plan in in_bands(range(3000, 3200)):
-        found = recount(graph, plan)
-        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        recounted = recount(graph, plan)
+        assert recounted.agrees, f"seed {seed}: {recounted.discrepancies}"
         for g, group in enumerate(plan.groups):
             others = {1, group.band_rows - 1, group.band_rows + 1, 1000, -1, 10**30} - {group.band_rows, 1 if rows_at_once(group) == 1 else 0}
             for rows in others if group.mode == "lbdf" else ():
@@ -568,8 +570,8 @@ def scrambled(rng: np.random.Generator, group: PlannedGroup, hardware: Hardware)
     is_loop, chance = lines[k].strip().startswith("loop"), rng.random()
     if is_loop or chance < 0.7:
         begin = lines[k].index("loop" if is_loop else "[")
-        found = list(re.finditer(r"-?\d+", lines[k][begin:]))
-        number = found[int(rng.integers(len(found)))]
+        numbers = list(re.finditer(r"-?\d+", lines[k][begin:]))
+        number = numbers[int(rng.integers(len(numbers)))]
         other = str(int(number[0]) + int(rng.choice([-2, -1, 1, 2])))
         lines[k] = lines[k][:begin] + lines[k][begin:][: number.start()] + other + lines[k][begin:][number.end() :]
     elif chance < 0.8:
@@ -646,14 +648,14 @@ def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     (k, group), *_ = ((k, group) for k, group in enumerate(plan.groups) if group.places)
     crowd = replace(group, places=group.places * 1000)
     changed = replace(plan, groups=(*plan.groups[:k], crowd, *plan.groups[k + 1 :]), memory=plan.memory * 1000)
-    found = recount(graph, changed).discrepancies
-    assert any("places, for" in line for line in found)
-    assert any("entries, for" in line for line in found)
+    recounted = recount(graph, changed).discrepancies
+    assert any("places, for" in line for line in recounted)
+    assert any("entries, for" in line for line in recounted)
     for name, said in (("MOST_CELLS", "boxes cut a tensor"), ("MOST_ROWS", "rows more than 0 times"), ("MOST_HELD", "rows of one map")):
         with monkeypatch.context() as less:
             less.setattr(progressions, name, 0)
             if name == "MOST_ROWS":
-                less.setattr(progressions.Work.__init__, "__defaults__", (0,))
+                less.setattr(progressions.RowBudget.__init__, "__defaults__", (0,))
             assert any(said in line for line in recount(graph, plan).discrepancies)
 
 
@@ -685,8 +687,8 @@ def test_a_schedule_with_absurd_numbers_is_found_out_without_walking_it() -> Non
 def test_what_cannot_be_in_the_record_of_a_search_is_found_out(entry: str, value: object, wrong: str) -> None:
     _, plan = random_plan(0)
     assert not list(search_problems(plan))
-    (found,) = search_problems(replace(plan, search=replace(plan.search, **{entry: value})))
-    assert found.startswith(wrong)
+    (problem,) = search_problems(replace(plan, search=replace(plan.search, **{entry: value})))
+    assert problem.startswith(wrong)
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -98,13 +98,13 @@ def real(name: str) -> Graph:
 def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, scheme: str = "lbdf") -> Plan:
     """The optimal plan."""
     costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme)
-    found = solve(costs)
-    groups = plan_groups(costs, found.groups)
+    searched = solve(costs)
+    groups = plan_groups(costs, searched.groups)
     assert isinstance(groups, tuple)
-    totals = totals_of(costs.unfused(), groups, found.lower_bound_bytes)
+    totals = totals_of(costs.unfused(), groups, searched.lower_bound_bytes)
     model, search = (
         ModelReference(graph.name, "0" * 64, "simplified.onnx"),
-        SearchRecord("exact", None, found.plans_evaluated, found.groups_evaluated, found.seconds),
+        SearchRecord("exact", None, searched.plans_evaluated, searched.groups_evaluated, searched.seconds),
     )
     return Plan(model, hardware, costs.scheme, traffic.value, costs.epilogue, (), groups, totals, search)
 
@@ -191,16 +191,16 @@ def test_bursts_and_pages_change_cycles_and_energy_but_no_bytes() -> None:
         plain = simulate(plan, graph)
         energy = replace(plan.hardware.energy, dram_page_pj=1000.0)
         chip = replace(plan.hardware, dram_burst_bytes=64, dram_page_bytes=1024, dram_page_cycles=20, energy=energy)
-        found = simulate(replace(plan, hardware=chip), graph)
+        simulated = simulate(replace(plan, hardware=chip), graph)
         assert plain.dram_access == DramAccess(plain.dram.total)
-        assert (found.dram, found.disagreements) == (plain.dram, plain.disagreements)
-        assert found.dram_access.burst_bytes % 64 == 0
-        assert found.dram_access.burst_bytes >= plain.dram.total
-        assert found.dram_access.pages * 1024 >= plain.dram.total
-        assert found.cycles.total >= plain.cycles.total
-        spent = found.dram_access.burst_bytes * energy.pj_per_dram_byte + found.dram_access.pages * energy.dram_page_pj
-        assert found.energy.dram_pj == pytest.approx(spent)
-        assert found.energy.buffer_pj == pytest.approx(plain.energy.buffer_pj)
+        assert (simulated.dram, simulated.disagreements) == (plain.dram, plain.disagreements)
+        assert simulated.dram_access.burst_bytes % 64 == 0
+        assert simulated.dram_access.burst_bytes >= plain.dram.total
+        assert simulated.dram_access.pages * 1024 >= plain.dram.total
+        assert simulated.cycles.total >= plain.cycles.total
+        spent = simulated.dram_access.burst_bytes * energy.pj_per_dram_byte + simulated.dram_access.pages * energy.dram_page_pj
+        assert simulated.energy.dram_pj == pytest.approx(spent)
+        assert simulated.energy.buffer_pj == pytest.approx(plain.energy.buffer_pj)
 
 
 def test_energy_of_dram_may_be_written_per_bit() -> None:
@@ -276,12 +276,12 @@ def test_a_fused_block_takes_what_the_accelerator_trial_measured() -> None:
     """
     nodes = conv("x", "a", "e"), conv("e", "b", "d", kernel=3, group=144), conv("d", "c", "y")
     flow = network(*nodes, x=(1, 24, 56, 56), a=(144, 24, 1, 1), b=(144, 1, 3, 3), c=(24, 144, 1, 1))
-    trial, found = Accelerator(flow, replace(INT8, accumulator_banks=1, window_columns=1)), 0
+    trial, cycles = Accelerator(flow, replace(INT8, accumulator_banks=1, window_columns=1)), 0
     for op in range(3):
         (whole,) = row(flow, op).boxes
-        found += sum(trial.cycles(replace(row(flow, op), boxes=((*whole[:2], (y, y + 1), whole[3]),))) - COMMAND_CYCLES for y in range(56))
-    assert found == 363_888 + 62_720
-    assert found + 18_522 == pytest.approx(456_176, rel=0.03)
+        cycles += sum(trial.cycles(replace(row(flow, op), boxes=((*whole[:2], (y, y + 1), whole[3]),))) - COMMAND_CYCLES for y in range(56))
+    assert cycles == 363_888 + 62_720
+    assert cycles + 18_522 == pytest.approx(456_176, rel=0.03)
 
 
 def test_what_is_no_contraction_runs_on_the_vector_lanes() -> None:
@@ -357,11 +357,11 @@ def test_a_loop_takes_what_its_turns_take() -> None:
 def test_no_schedule_is_faster_than_its_engines_or_slower_than_its_steps() -> None:
     for flow, hardware, (places, steps) in schedules(range(150)):
         accelerator = Accelerator(flow, hardware)
-        found = accelerator.time(steps, places)
+        cycles = accelerator.time(steps, places)
         all_steps = list(unfold(steps))
         waits = hardware.port_latency + hardware.start_cycles + hardware.weight_latency + hardware.drain_cycles + hardware.dispatch_cycles + 4
-        assert max(found.dma, found.compute) <= found.total <= sum(map(accelerator.cycles, all_steps)) + len(all_steps) * waits
-        assert 2 * found.dma * hardware.port_bytes >= dram_bytes(steps).total
+        assert max(cycles.dma, cycles.compute) <= cycles.total <= sum(map(accelerator.cycles, all_steps)) + len(all_steps) * waits
+        assert 2 * cycles.dma * hardware.port_bytes >= dram_bytes(steps).total
 
 
 FASTER = {  # not the size of the array, nor of commands: larger ones take longer to fill, and to wait for
@@ -433,13 +433,13 @@ def accesses(flow: Dataflow, places: tuple[Place, ...], steps: list[Step]) -> It
         for index, name in enumerate(flow.operators[i].inputs):
             operand = next((o for o in flow.operands[i] if o.input == index), None)
             if operand:
-                made = flow.maps[operand.map]
+                map_ = flow.maps[operand.map]
                 need = footprints(flow.calls[i], index, step.boxes)
                 axis = row_axis(box_shape(need))
                 rows = (0, 1) if axis is None else need[axis]
-                if made.shape != flow.graph.shape(name):
-                    rows = (0, made.rows) if set(operand.reads.first) == {0} and operand.reads.last[0] == made.rows - 1 else rows
-                read += ranges(at[made.name], rows[0], rows[1] - rows[0])
+                if map_.shape != flow.graph.shape(name):
+                    rows = (0, map_.rows) if set(operand.reads.first) == {0} and operand.reads.last[0] == map_.rows - 1 else rows
+                read += ranges(at[map_.name], rows[0], rows[1] - rows[0])
             elif name in passing:
                 place, number = passing[name]
                 read += ranges(place, number, 1)
@@ -486,13 +486,13 @@ def test_every_operand_is_found_where_the_schedule_put_it() -> None:
         for step in unfold(nodes):
             if isinstance(step, Compute):
                 i = names[step.operator]
-                found = [places[place].name for place, _ in queues._operands(i, step)]
+                place_names = [places[place].name for place, _ in queues._operands(i, step)]
                 for index, name in enumerate(flow.operators[i].inputs):
                     operand = next((o for o in flow.operands[i] if o.input == index), None)
                     if operand and not is_empty(footprints(flow.calls[i], index, step.boxes)):
-                        assert flow.maps[operand.map].name in found
+                        assert flow.maps[operand.map].name in place_names
                     elif any(w.name == name and not w.gathered for w in flow.weights[i]):
-                        assert name in found or any(place.startswith("weight blocks") for place in found)
+                        assert name in place_names or any(place.startswith("weight blocks") for place in place_names)
             if isinstance(step, Compute):
                 queues.compute(step, accelerator.command(step))
             else:
@@ -687,12 +687,12 @@ def test_endless_loops_are_bounded_not_walked() -> None:
 
 @pytest.mark.parametrize("name", ["accelerator_256k.yaml", *(f"buffer_{kib}k.yaml" for kib in (128, 256, 512, 1024, 2048))])
 def test_chips_of_the_papers_and_the_accelerator_are_modelled_by_the_defaults(name: str) -> None:
-    found, plain = chip(name, None, None), Hardware(1)
+    described, plain = chip(name, None, None), Hardware(1)
     sizes = [f.name for f in fields(Hardware)][: [f.name for f in fields(Hardware)].index("mac_rows")]
     if name == "accelerator_256k.yaml":  # fitted to the RTL
         sizes += ["start_cycles", "port_latency", "instruction_bytes", "clock_hz", "byte_slack"]
         plain = replace(plain, energy=Energy(dram_byte_pj=160.0))
-    assert replace(found, name=plain.name, source=plain.source, **{name: getattr(plain, name) for name in sizes}) == plain
+    assert replace(described, name=plain.name, source=plain.source, **{name: getattr(plain, name) for name in sizes}) == plain
 
 
 def test_energy_of_the_buffer_follows_its_size() -> None:

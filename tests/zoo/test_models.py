@@ -64,7 +64,7 @@ def test_a_network_drawn_at_random_is_its_seed() -> None:
 
 
 def test_names_tell_where_an_operator_is() -> None:
-    found = {node.name for node in zoo.build("efficientnet_b0", weights=False).graph.node}
+    names = {node.name for node in zoo.build("efficientnet_b0", weights=False).graph.node}
     assert {
         "stem",
         "stage2.block1.expand",
@@ -72,7 +72,7 @@ def test_names_tell_where_an_operator_is() -> None:
         "stage2.block1.se.reduce",
         "stage2.block2.add",
         "logits",
-    } <= found
+    } <= names
 
 
 @pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v3_small", "squeezenet1_1", "fsrcnn", "unet"])

@@ -23,10 +23,10 @@ def measured(values: np.ndarray) -> Moments:
     return Moments(float(values.mean()), float(values.mean(axis=1).var()), float(values.var(axis=1).mean()))
 
 
-def assert_close(found: Moments, wanted: Moments) -> None:
-    assert found.mean == pytest.approx(wanted.mean, abs=0.03)
-    assert found.static == pytest.approx(wanted.static, abs=0.03, rel=0.05)
-    assert found.varying == pytest.approx(wanted.varying, abs=0.03, rel=0.05)
+def assert_close(estimate: Moments, wanted: Moments) -> None:
+    assert estimate.mean == pytest.approx(wanted.mean, abs=0.03)
+    assert estimate.static == pytest.approx(wanted.static, abs=0.03, rel=0.05)
+    assert estimate.varying == pytest.approx(wanted.varying, abs=0.03, rel=0.05)
 
 
 X, Y = Moments(0.5, 0.3, 1.0), Moments(-1.0, 0.2, 0.5)
@@ -57,9 +57,9 @@ def test_largest_agrees_with_samples_after_relu(window: int) -> None:
 
 
 def test_normalized_has_unit_variance_and_keeps_the_share_of_what_varies() -> None:
-    found = moments.normalized(X)
-    assert (found.mean, found.variance) == (0.0, pytest.approx(1.0))
-    assert found.varying / found.static == pytest.approx(X.varying / X.static)
+    normal = moments.normalized(X)
+    assert (normal.mean, normal.variance) == (0.0, pytest.approx(1.0))
+    assert normal.varying / normal.static == pytest.approx(X.varying / X.static)
 
 
 def test_attended_agrees_with_samples() -> None:
@@ -67,10 +67,10 @@ def test_attended_agrees_with_samples() -> None:
     scores = np.where(np.tril(np.ones((64, 64), bool)), rng.standard_normal((500, 64, 64)), -np.inf)
     shares = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
     values = np.moveaxis(sample(X, 1).reshape(500, 8, POSITIONS)[:, :, :64], 1, 2)  # (texts, positions, channels)
-    found = measured(np.moveaxis(shares @ values, 2, 1).reshape(-1, 64))
+    sampled = measured(np.moveaxis(shares @ values, 2, 1).reshape(-1, 64))
     estimate = moments.attended(X, range(1, 65))
-    assert found.mean == pytest.approx(estimate.mean, abs=0.03)
-    assert found.mean**2 + found.variance == pytest.approx(estimate.mean_square, rel=0.05)
+    assert sampled.mean == pytest.approx(estimate.mean, abs=0.03)
+    assert sampled.mean**2 + sampled.variance == pytest.approx(estimate.mean_square, rel=0.05)
     assert np.mean(np.sum(shares**2, axis=-1)) == pytest.approx(estimate.varying / X.varying, rel=0.15)
 
 

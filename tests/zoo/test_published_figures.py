@@ -191,8 +191,8 @@ def test_macs_of_detr_are_near_those_of_the_first_images_of_coco() -> None:
 @pytest.mark.parametrize(("name", "millions"), [("yolov4", 64), ("c3d", 78), ("mobilenet_v1_ssd", 9.5)])
 def test_parameters_are_those_that_dnnfusion_reports(name: str, millions: float) -> None:
     """DNNFusion (PLDI 2021), table 6, to the last printed digit."""
-    found = parameters(zoo.build(name, weights=False)) / 1e6
-    assert found == pytest.approx(millions, abs=0.05 if isinstance(millions, float) else 0.5)
+    counted = parameters(zoo.build(name, weights=False)) / 1e6
+    assert counted == pytest.approx(millions, abs=0.05 if isinstance(millions, float) else 0.5)
 
 
 def test_c3d_has_the_27_operators_that_dnnfusion_counts() -> None:
@@ -210,6 +210,6 @@ def test_yolov4_has_110_convolutions_and_72_mish() -> None:
 
 def test_ssd_has_3000_boxes() -> None:
     """Six at each position of maps of 19, 10, 5, 3, 2 and 1."""
-    found = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in zoo.build("mobilenet_v1_ssd", weights=False).graph.output]
-    assert found == [[1, 3000, 21], [1, 3000, 4]]
+    shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in zoo.build("mobilenet_v1_ssd", weights=False).graph.output]
+    assert shapes == [[1, 3000, 21], [1, 3000, 4]]
     assert 6 * sum(side**2 for side in (19, 10, 5, 3, 2, 1)) == 3000

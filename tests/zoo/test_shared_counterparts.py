@@ -46,12 +46,12 @@ DEFAULTS_IN_WORDS = {"pads": [0, 0, 0, 0], "dilations": [1, 1], "strides": [1, 1
 def attributes(node: onnx.NodeProto) -> dict[str, object]:
     """All attributes that have an effect, defaults filled in."""
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    found = {}
+    values = {}
     for name, declared in onnx.defs.get_schema(node.op_type, 18).attributes.items():
         default = helper.get_attribute_value(declared.default_value) if declared.default_value.name else DEFAULTS_IN_WORDS.get(name)
         value = given.get(name, default)
-        found[name] = round(value, 6) if isinstance(value, float) else value
-    return {name: value for name, value in found.items() if name not in WITHOUT_EFFECT.get(node.op_type, ())}
+        values[name] = round(value, 6) if isinstance(value, float) else value
+    return {name: value for name, value in values.items() if name not in WITHOUT_EFFECT.get(node.op_type, ())}
 
 
 def constant(tensor: onnx.TensorProto) -> tuple[object, ...]:
@@ -94,9 +94,9 @@ def test_graph_equals_its_shared_counterpart(name: str) -> None:
 
 def kinds(model: onnx.ModelProto) -> Counter[str]:
     """Operators that compute, how often; a Gemm is a product and a sum."""
-    found = Counter(node.op_type for node in model.graph.node)
-    found["MatMul"], found["Add"] = found["MatMul"] + found["Gemm"], found["Add"] + found["Gemm"]
-    return Counter({kind: found[kind] for kind in ("Conv", "MatMul", "Add", "Softmax", "LayerNormalization", "Erf", "Tanh", "Split", "Concat")})
+    counts = Counter(node.op_type for node in model.graph.node)
+    counts["MatMul"], counts["Add"] = counts["MatMul"] + counts["Gemm"], counts["Add"] + counts["Gemm"]
+    return Counter({kind: counts[kind] for kind in ("Conv", "MatMul", "Add", "Softmax", "LayerNormalization", "Erf", "Tanh", "Split", "Concat")})
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_reduced_network_runs(name: str) -> None:
     shape, wanted = SHAPES[name]
     net = Net(name, seed=0, weights=True)
     image = net.image(shape)
-    found = run(net.model(image, zoo.summary(name).layers(net, image), ""), np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
-    assert [y.shape for y in found] == wanted
-    assert all(0.1 < y.std() < 10 for y in found)
+    outputs = run(net.model(image, zoo.summary(name).layers(net, image), ""), np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    assert [y.shape for y in outputs] == wanted
+    assert all(0.1 < y.std() < 10 for y in outputs)
 
 
 def test_small_gpt2_sees_no_word_before_its_time() -> None:

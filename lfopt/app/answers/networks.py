@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lfopt.app.answers.files import FileAnswer
-from lfopt.app.explain import BufferUse
+from lfopt.app.explain import BufferOccupant
 from lfopt.app.explain_cycles import GroupCycles
 
 
@@ -59,7 +59,7 @@ class GrownAnswer:
     needed_bytes: int
     smallest_sufficient_buffer_bytes: int
     saved_bytes: int
-    most: tuple[BufferUse, ...]  # of what the buffer would hold
+    most: tuple[BufferOccupant, ...]  # of what the buffer would hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ExplainAnswer:
     dram_bytes_in_that_buffer: int
     never: str  # why no buffer is large enough
     weight_bytes: int  # of weights, where they have a buffer of their own
-    takes: tuple[BufferUse, ...]
+    takes: tuple[BufferOccupant, ...]
     runs_as: str | None  # mode
     dram_bytes: int | None
     dram_bytes_one_by_one: int

@@ -56,7 +56,7 @@ class Roofline:
 
     peak_flops: float  # multiply-adds of all threads, two operations each, a second: measured
     kernels: tuple[KernelTime, ...]
-    images: int = 1  # that the network takes one by one; the groups' figures are of one
+    images: int = 1  # that the network takes one at a time; the groups' figures are of one
     integers: bool = False  # whether operations are those of a quantised network, on bytes
 
 

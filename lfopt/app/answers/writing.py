@@ -17,19 +17,19 @@ from lfopt.ir import InvalidConfig
 _asked: dict[str, str] = {}  # of this run of the command line: "json" -> where it is to go
 
 
-def expect(said: CommandLine) -> None:
+def expect(command_line: CommandLine) -> None:
     """Begin a run of the command line: where its answer goes. Raises InvalidConfig for a command that has none, or a file that cannot be."""
     _asked.clear()
-    begin(quiet=said.quiet, verbose=said.verbose, json=said.json == STDOUT)
-    if said.json is None:
+    begin(quiet=command_line.quiet, verbose=command_line.verbose, json=command_line.json == STDOUT)
+    if command_line.json is None:
         return
-    command = next((name for name in (" ".join(said.tokens[:2]), *said.tokens[:1]) if name in ANSWERS), None)
+    command = next((name for name in (" ".join(command_line.tokens[:2]), *command_line.tokens[:1]) if name in ANSWERS), None)
     if command is None:
-        raise InvalidConfig(f"--json: found with lfopt {' '.join(said.tokens[:1])}; accepted: with {', '.join(ANSWERS)}")
-    file = Path(said.json)
-    if said.json != STDOUT and (not file.name or file.is_dir() or not file.absolute().parent.is_dir()):
-        raise InvalidConfig(f"--json {said.json}: accepted: a file name in a folder that exists")
-    _asked.update(json=said.json, command=command)
+        raise InvalidConfig(f"--json: found with lfopt {' '.join(command_line.tokens[:1])}; accepted: with {', '.join(ANSWERS)}")
+    file = Path(command_line.json)
+    if command_line.json != STDOUT and (not file.name or file.is_dir() or not file.absolute().parent.is_dir()):
+        raise InvalidConfig(f"--json {command_line.json}: accepted: a file name in a folder that exists")
+    _asked.update(json=command_line.json, command=command)
 
 
 def answer(content: object) -> None:

@@ -145,8 +145,8 @@ def _job(
 ) -> BatchJob:
     """One combination. Raises InvalidConfig, InvalidModel."""
     data = deepcopy(fields)
-    told = ", ".join([*([setting] if setting else []), *(f"{name} {_text(value)}" for name, value in chosen.items())])
-    where = f"{path}: job of {told}" if told else str(path)
+    settings = ", ".join([*([setting] if setting else []), *(f"{name} {_text(value)}" for name, value in chosen.items())])
+    where = f"{path}: job of {settings}" if settings else str(path)
     for axis in axes:
         value = chosen[axis.name]
         if axis.path == "model":

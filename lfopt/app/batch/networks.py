@@ -38,7 +38,7 @@ def _locations(model: ModelProto) -> Iterator[str]:
     attributes = (attribute for node in model.graph.node for attribute in node.attribute if attribute.HasField("t"))
     for tensor in (*model.graph.initializer, *(attribute.t for attribute in attributes)):
         if tensor.data_location == TensorProto.EXTERNAL:
-            yield from (entry.value for entry in tensor.external_data if entry.key == "location")
+            yield from (pair.value for pair in tensor.external_data if pair.key == "location")
 
 
 def network(model: str, digest: str, input_shapes: Mapping[str, tuple[int, ...]], rules: str) -> tuple[Graph, bool]:

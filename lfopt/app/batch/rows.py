@@ -67,7 +67,7 @@ def _cell(value: Label) -> str:
 def _kind(name: str, values: Sequence[Label]) -> type[Any]:
     """Of a column: as its field says, else the one type that all its values are of; text where there are several."""
     hints = get_type_hints(JobResult)
-    if name in {entry.name for entry in fields(JobResult)}:
+    if name in {column.name for column in fields(JobResult)}:
         kinds = {type(option) if isinstance(option, str) else option for option in _options(hints[name])} - {NoneType}
     else:
         kinds = {type(value) for value in values if value is not None}

@@ -57,10 +57,10 @@ class JobResult:
     numpy: str = ""  # version
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
+        for column in fields(self):
+            value = getattr(self, column.name)
             if isinstance(value, int | float) and not (math.isfinite(value) and 0 <= value <= MOST):
-                raise InvalidConfig(f"{entry.name}: found {value}; accepted: a number from 0 to 2**62")
+                raise InvalidConfig(f"{column.name}: found {value}; accepted: a number from 0 to 2**62")
 
 
 def compute(job: BatchJob) -> JobResult:

@@ -86,11 +86,11 @@ def _items(*, verify: bool = False) -> list[CacheItem]:
 def _remove(items: list[CacheItem]) -> None:
     """Remove these, and the locks of killed runs; say what is gone, and what stays."""
     sized = [(item, _answer(item)) for item in items]
-    removed = [said for item, said in sized if drop(item)]
+    removed = [answer_of_item for item, answer_of_item in sized if drop(item)]
     for root in (cache_folder(), cache_folder() / PROGRAMS):
         sweep(root)
-    for said in removed:
-        out.print(f"[dim]removed {shown(f'{said.kind} {said.network}')}, {mib(said.size_bytes)} MiB[/]", soft_wrap=True)
+    for answer_of_item in removed:
+        out.print(f"[dim]removed {shown(f'{answer_of_item.kind} {answer_of_item.network}')}, {mib(answer_of_item.size_bytes)} MiB[/]", soft_wrap=True)
     if len(removed) < len(items):
         out.print(f"{len(items) - len(removed)} in use by other runs: not removed")
     _total("left: ", left := _items())

@@ -65,9 +65,9 @@ def _print(verified: Verified) -> None:
     if counted is not None:
         rows = table("", "plan says", "recounted")
         for name in _figures(claimed):
-            said = getattr(claimed.totals, name)
+            claim = getattr(claimed.totals, name)
             title = NAMES.get(name, name.removesuffix("_bytes").replace("_", " "))
-            rows.add_row(title, "" if said is None else f"{said:,}", f"{getattr(counted, name):,}")
+            rows.add_row(title, "" if claim is None else f"{claim:,}", f"{getattr(counted, name):,}")
         rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
         out.print(rows)
     for line in wrong[:SHOWN]:

@@ -21,7 +21,7 @@ from lfopt.app.answers.files import FileAnswer
 from lfopt.app.answers.programs import CodegenAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import with_values
-from lfopt.app.commands.options import dice
+from lfopt.app.commands.options import generator
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import write_bytes
 from lfopt.app.screen import note, out, progress_line, shown, table
@@ -105,7 +105,7 @@ def codegen(
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     loaded, graph = load_planned(plan)
     note(graph)
-    graph = with_values(graph, plan, dice(seed) if fill else None)
+    graph = with_values(graph, plan, generator(seed) if fill else None)
     if target == "accel" and out_dir:
         _stream(loaded, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
         return

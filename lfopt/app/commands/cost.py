@@ -109,11 +109,11 @@ def cost(
 
 def _answer(priced: PricedPartition, report: Report | None) -> CostAnswer:
     groups = tuple(_priced(names, price) for names, price in zip(priced.groups, priced.prices, strict=True))
-    said = CostAnswer(not priced.illegal, priced.illegal, groups, priced.costs.hardware.assumed)
+    cost_answer = CostAnswer(not priced.illegal, priced.illegal, groups, priced.costs.hardware.assumed)
     if report is None:
-        return said
+        return cost_answer
     return replace(
-        said,
+        cost_answer,
         dram=report.dram,
         dram_bytes=report.dram.total,
         cycles=report.cycles.total,

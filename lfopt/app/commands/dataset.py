@@ -224,8 +224,8 @@ class _Labelling:
             return
         before = read_manifest(self.folder).get("settings", {})
         for key, value in self.settings.items():
-            if (there := before.get(key)) != value:
-                shown = f"found {there}, asked for {value}" if isinstance(value, int) else "they are not the same"
+            if (existing := before.get(key)) != value:
+                shown = f"found {existing}, asked for {value}" if isinstance(value, int) else "they are not the same"
                 raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
 
     def run(self, scheme: LabelScheme, networks: Sequence[NetworkSource], left_out: Sequence[str], report: ReportProgress, workers: Workers) -> None:

@@ -12,7 +12,7 @@ from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers.programs import ExecuteAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_outputs
-from lfopt.app.commands.options import dice
+from lfopt.app.commands.options import generator
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
@@ -57,7 +57,7 @@ def execute(
         Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
     loaded, graph = load_planned(plan)
-    rng = dice(seed)
+    rng = generator(seed)
     graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
@@ -68,10 +68,10 @@ def execute(
         agreements = expected(graph, values).compared(done.outputs) if check else None
     if output is not None:
         write_outputs(output, graph, done.outputs)
-    said = _compared(loaded, done, agreements)
-    _print(said, loaded)
-    answer(said)
-    return 1 if said.wrong or not said.steps else 0
+    findings = _compared(loaded, done, agreements)
+    _print(findings, loaded)
+    answer(findings)
+    return 1 if findings.wrong or not findings.steps else 0
 
 
 def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | None) -> ExecuteAnswer:
@@ -111,29 +111,29 @@ def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | N
     )
 
 
-def _print(said: ExecuteAnswer, plan: Plan) -> None:
+def _print(findings: ExecuteAnswer, plan: Plan) -> None:
     rows = table("DRAM bytes", "planned", "counted")
     for name in CLASSES:
-        if getattr(said.planned, name) or getattr(said.counted, name):
-            rows.add_row(name, f"{getattr(said.planned, name):,}", f"{getattr(said.counted, name):,}")
-    rows.add_row("all", f"{said.planned.total:,}", f"{said.counted.total:,}", style="bold")
+        if getattr(findings.planned, name) or getattr(findings.counted, name):
+            rows.add_row(name, f"{getattr(findings.planned, name):,}", f"{getattr(findings.counted, name):,}")
+    rows.add_row("all", f"{findings.planned.total:,}", f"{findings.counted.total:,}", style="bold")
     if plan.hardware.l2_bytes:
-        rows.add_row("second level, beside", f"{said.l2_planned.total:,}", f"{said.l2_counted.total:,}")
-    if said.not_executed.total:
-        rows.add_row("by formula, not executed", f"{said.not_executed.total:,}", "", style="yellow")
+        rows.add_row("second level, beside", f"{findings.l2_planned.total:,}", f"{findings.l2_counted.total:,}")
+    if findings.not_executed.total:
+        rows.add_row("by formula, not executed", f"{findings.not_executed.total:,}", "", style="yellow")
     out.print(rows)
-    peaks = [of_buffer(said.peak_bytes, plan.hardware.buffer_bytes)]
+    peaks = [of_buffer(findings.peak_bytes, plan.hardware.buffer_bytes)]
     if size := plan.hardware.weight_buffer_bytes:
-        peaks.append(of_buffer(said.weight_peak_bytes, size, "weight buffer"))
-    out.print(f"{said.groups} groups, {said.steps:,} steps; at most {' and '.join(peaks)} in use")
-    for line in said_of(said.agreements):
+        peaks.append(of_buffer(findings.weight_peak_bytes, size, "weight buffer"))
+    out.print(f"{findings.groups} groups, {findings.steps:,} steps; at most {' and '.join(peaks)} in use")
+    for line in said_of(findings.agreements):
         out.print(shown(line), style="dim")
-    for line in said.wrong[:20]:
+    for line in findings.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
-    if said.wrong:
-        out.print(f"[red]{len(said.wrong)} things differ[/]")
-    elif not said.steps:
+    if findings.wrong:
+        out.print(f"[red]{len(findings.wrong)} things differ[/]")
+    elif not findings.steps:
         out.print("[yellow]no group of the plan has steps: nothing was executed, nothing counted[/]")
     else:
-        but = f", but for {said.not_executed.total:,} B by formula" if said.not_executed.total else ""
-        out.print(f"[green]bytes counted equal bytes planned{but}; outputs {'equal the reference' if said.compared else 'not compared'}[/]")
+        but = f", but for {findings.not_executed.total:,} B by formula" if findings.not_executed.total else ""
+        out.print(f"[green]bytes counted equal bytes planned{but}; outputs {'equal the reference' if findings.compared else 'not compared'}[/]")

@@ -34,7 +34,7 @@ DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand
 
 
-class _Asked(NamedTuple):
+class _ExplainQuery(NamedTuple):
     """What is to be explained."""
 
     costs: GroupCosts
@@ -123,35 +123,35 @@ def explain(
     if group is not None and not is_plan:
         raise InvalidConfig(f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B")
     options = {"hardware": hardware, "buffer": buffer, "element_bytes": element_bytes}
-    asked = (
+    query = (
         _of_plan(Path(target), nodes, group, scheme, **options)
         if is_plan
         else _of_model(load_network(target, parse_shapes(input_shape), rules, weights=False), nodes or "", scheme, **options)
     )
-    explanation = explained(asked.costs, asked.group, explainers(asked.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
-    grown = growths(asked.costs, asked.groups, tuple(g.mode for g in asked.planned), asked.number) if grow else []
-    cycles = cycles_of(asked.costs, asked.group, time_limit) if objective == "cycles" else None
-    _print(asked, explanation, top)
+    explanation = explained(query.costs, query.group, explainers(query.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
+    grown = growths(query.costs, query.groups, tuple(g.mode for g in query.planned), query.number) if grow else []
+    cycles = cycles_of(query.costs, query.group, time_limit) if objective == "cycles" else None
+    _print(query, explanation, top)
     if grow:
-        _print_grown(asked, grown)
+        _print_grown(query, grown)
     if cycles is not None:
         out.print()
         print_cycles(cycles, top)
     if save is not None:
         from lfopt.app.report.blamed import write_figure  # noqa: PLC0415  (it brings matplotlib)
 
-        write_figure(save, explanation, asked.costs.dataflow, asked.title)
+        write_figure(save, explanation, query.costs.dataflow, query.title)
         out.print(f"[dim]wrote[/] {shown(save)}", soft_wrap=True)
-    answer({**_data(asked, explanation, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
+    answer({**_data(query, explanation, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
 
 
-def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:
+def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
     note(graph)
     costs = GroupCosts.of(graph, chip(**options), scheme=scheme or "lbdf")
-    return _Asked(costs, _chosen(costs, nodes), graph.name)
+    return _ExplainQuery(costs, _chosen(costs, nodes), graph.name)
 
 
-def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any) -> _Asked:
+def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any) -> _ExplainQuery:
     plan, graph = load_planned(file)
     if group is not None and not 0 <= group < len(plan.groups):
         raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(plan.groups) - 1}")
@@ -164,9 +164,9 @@ def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | 
         given = replace(given, element_bytes=options["element_bytes"])
     costs = costs_of_plan(plan, graph, given, scheme)
     if group is None:
-        return _Asked(costs, _chosen(costs, nodes or ""), plan.model.name)
+        return _ExplainQuery(costs, _chosen(costs, nodes or ""), plan.model.name)
     masks = masks_of(costs.dataflow, [planned.nodes for planned in plan.groups])
-    return _Asked(costs, masks[group], plan.model.name, masks, plan.groups, group)
+    return _ExplainQuery(costs, masks[group], plan.model.name, masks, plan.groups, group)
 
 
 def _chosen(costs: GroupCosts, nodes: str) -> int:
@@ -176,10 +176,10 @@ def _chosen(costs: GroupCosts, nodes: str) -> int:
     return mask
 
 
-def _data(asked: _Asked, explanation: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
-    hardware, flow = asked.costs.hardware, asked.costs.dataflow
-    chip_data = {"buffer_bytes": hardware.buffer_bytes, "element_bytes": hardware.element_bytes, "scheme": asked.costs.scheme}
-    data = {"model": asked.model, **chip_data, "group": asked.number if asked.groups else None, **as_data(explanation, flow)}
+def _data(query: _ExplainQuery, explanation: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
+    hardware, flow = query.costs.hardware, query.costs.dataflow
+    chip_data = {"buffer_bytes": hardware.buffer_bytes, "element_bytes": hardware.element_bytes, "scheme": query.costs.scheme}
+    data = {"model": query.model, **chip_data, "group": query.number if query.groups else None, **as_data(explanation, flow)}
     if grown is not None:
         data["grown"] = [
             {
@@ -201,19 +201,19 @@ def _data(asked: _Asked, explanation: Explanation, grown: Sequence[Growth] | Non
 # -- the group -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _print(asked: _Asked, explanation: Explanation, top: int) -> None:
-    flow, hardware = asked.costs.dataflow, asked.costs.hardware
+def _print(query: _ExplainQuery, explanation: Explanation, top: int) -> None:
+    flow, hardware = query.costs.dataflow, query.costs.hardware
     names = flow.names(explanation.group)
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
-    out.print(f"[bold]{escape(asked.title)}[/]: {count}, {shown(span(names))}")
-    out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
+    out.print(f"[bold]{escape(query.title)}[/]: {count}, {shown(span(names))}")
+    out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {query.costs.scheme}\n")
     _print_need(explanation, hardware.weight_buffer_bytes)
     if explanation.need.uses:
         out.print()
         _print_uses(explanation, top)
     if explanation.repair is not None:
         out.print()
-        _print_repair(explanation.repair, explanation, asked.costs, top)
+        _print_repair(explanation.repair, explanation, query.costs, top)
     if explanation.blames:
         out.print()
         _print_blames(explanation, flow, top)
@@ -225,10 +225,10 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
         out.print(f"[bold red]does not fit[/], whatever the buffer: {escape(need.never)}")
     elif need.fits:
         left = f" ({_share(need.bytes, need.available)}), {-need.over + 1:,} B left"
-        there = f"{need.bytes:,} of {need.available:,} B in mode {need.mode}{left}"
+        sufficient = f"{need.bytes:,} of {need.available:,} B in mode {need.mode}{left}"
         if need.available == UNLIMITED:
-            there = f"{of_buffer(need.bytes, need.available)}, in mode {need.mode}"
-        out.print(f"[bold green]fits[/]: {there}")
+            sufficient = f"{of_buffer(need.bytes, need.available)}, in mode {need.mode}"
+        out.print(f"[bold green]fits[/]: {sufficient}")
     else:
         out.print(f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, {need.over:,} B too many")
     if weight_buffer and not need.never:
@@ -240,12 +240,12 @@ def _print_need(explanation: Explanation, weight_buffer: int) -> None:
         more = f"{cost.dram_bytes - explanation.whole_bytes:,} B more than in one piece" if cost.dram_bytes > explanation.whole_bytes else ""
         out.print(", ".join(text for text in (f"{runs} {cost.dram_bytes:,} B", more, than) if text))
     if need.enough:
-        there = (
+        sufficient = (
             f", and moves {explanation.enough_bytes:,} B there"
             if explanation.enough_bytes != (cost.dram_bytes if cost else explanation.whole_bytes)
             else ""
         )
-        out.print(f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){there}")
+        out.print(f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){sufficient}")
 
 
 def _print_uses(explanation: Explanation, top: int) -> None:
@@ -360,8 +360,8 @@ def _score(blame: Blame, k: int) -> str:
 # -- its neighbours --------------------------------------------------------------------------------------------------------------------------
 
 
-def _print_grown(asked: _Asked, grown: Sequence[Growth]) -> None:
-    flow = asked.costs.dataflow
+def _print_grown(query: _ExplainQuery, grown: Sequence[Growth]) -> None:
+    flow = query.costs.dataflow
     if not grown:
         out.print("\nno other group touches it")
         return
@@ -370,7 +370,7 @@ def _print_grown(asked: _Asked, grown: Sequence[Growth]) -> None:
     for growth in able:
         cut = growth.cut
         most = next((named(use) for use in cut.largest), "")
-        rows.append((_taken(growth, flow), f"{cut.saves:,}", _over(asked, growth), f"{cut.enough:,}" if cut.enough else NONE, most))
+        rows.append((_taken(growth, flow), f"{cut.saves:,}", _over(query, growth), f"{cut.enough:,}" if cut.enough else NONE, most))
     out.print()
     if rows:
         gains = [k for k, growth in enumerate(able) if growth.cut.verdict == "gain"]
@@ -389,8 +389,8 @@ def _taken(growth: Growth, flow: Dataflow) -> str:
     return f"group {growth.group}: {first}" + (f" +{len(others)}" if others else "")
 
 
-def _over(asked: _Asked, growth: Growth) -> str:
+def _over(query: _ExplainQuery, growth: Growth) -> str:
     verdict, needed = growth.cut.verdict, growth.cut.needed
     if verdict == "overflows":
-        return f"{needed - asked.costs.hardware.buffer_bytes + 1:,}"
+        return f"{needed - query.costs.hardware.buffer_bytes + 1:,}"
     return {"gain": "fits", "no gain": "fits", "alone": "alone", "never": "always"}[verdict]

@@ -56,18 +56,18 @@ def show(chip: str, /) -> None:
         Hardware description (YAML): a file, or an installed one by name.
     """
     path = find_hardware(chip, "chip")
-    hardware, said = load_hardware(path), read_yaml(path)
+    hardware, given = load_hardware(path), read_yaml(path)
     derived = [*figures(hardware)]
     out.print(f"[bold]{shown(hardware.name)}[/]: {shown(path)}", soft_wrap=True)
     if hardware.source:
         out.print(shown(hardware.source))
     out.print("")
     rows = [
-        (field.name, _value(hardware, field), "" if field.name in said else "*", field.meaning)
+        (field.name, _value(hardware, field), "" if field.name in given else "*", field.meaning)
         for field in hardware_fields()
         if field.name not in ("name", "source", "energy")
     ]
-    energy = said.get("energy")
+    energy = given.get("energy")
     inside: Mapping[str, Any] = energy if isinstance(energy, dict) else {}
     rows += [
         (f"energy.{field.name}", _value(hardware.energy, field), "" if field.name in inside else "*", field.meaning) for field in energy_fields()
@@ -78,7 +78,7 @@ def show(chip: str, /) -> None:
     out.print(spread(("what follows", "", ""), [(figure.name, *_printed(figure)) for figure in derived]))
     if hardware.assumed:
         out.print("[dim]nothing is said of the MAC array, the port and the clock: cycles are those of the defaults[/]")
-    answer(ShowAnswer(str(path), hardware, tuple(_given(said)), hardware.assumed, tuple(derived)))
+    answer(ShowAnswer(str(path), hardware, tuple(_given(given)), hardware.assumed, tuple(derived)))
 
 
 @app.command(name="fields")
@@ -152,11 +152,11 @@ def _answer(text: str, file: Path | None) -> DetectAnswer:
     return DetectAnswer(validate(Hardware, yaml.safe_load(text), "lfopt hw detect"), None if file is None else str(file))
 
 
-def _given(said: Mapping[str, Any]) -> list[str]:
+def _given(fields_given: Mapping[str, Any]) -> list[str]:
     """The fields that a file sets, those of the energy table behind a dot."""
-    energy = said.get("energy")
+    energy = fields_given.get("energy")
     inside = [f"energy.{name}" for name in energy] if isinstance(energy, dict) else []
-    return [name for name in said if name != "energy"] + inside
+    return [name for name in fields_given if name != "energy"] + inside
 
 
 def _folded(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:

@@ -54,7 +54,7 @@ def check_figure(path: Path, option: str = "--save") -> Path:
     return path
 
 
-def dice(seed: int) -> np.random.Generator:
+def generator(seed: int) -> np.random.Generator:
     """Random numbers of a seed from the command line."""
     if seed < 0:
         raise InvalidConfig(f"--seed: found {seed}; accepted: a whole number of at least 0")

@@ -103,7 +103,7 @@ def pareto(
     check_top(top)
     folder = _folder(out_dir)
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue == "on"}, "command line")
-    asked = question(
+    query = question(
         replace(job, hardware=chip(hardware, None, element_bytes)),
         over=over,
         buffers=buffers,
@@ -119,7 +119,7 @@ def pareto(
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
     with progress_line() as report:
-        front = front_of(graph, asked, report)
+        front = front_of(graph, query, report)
     folder = folder or Path("runs") / file_name(f"{graph.name}-pareto")
     written = write_front(front, folder, every=every)
     _print(front, listed(front, every=every), top)
@@ -129,7 +129,7 @@ def pareto(
         err.print(
             "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
         )
-    if asked.config.hardware.l2_bytes:
+    if query.config.hardware.l2_bytes:
         err.print("note: a front judges plans without the second level; with it, lfopt search moves less", style="yellow", soft_wrap=True)
     if front.interrupted:
         err.print("note: interrupted: these are the plans that were found until then", style="yellow", soft_wrap=True)

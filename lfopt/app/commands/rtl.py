@@ -16,7 +16,7 @@ from lfopt.app.agreement import expected
 from lfopt.app.answers.programs import RtlAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, write_outputs
-from lfopt.app.commands.options import dice
+from lfopt.app.commands.options import generator
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
@@ -82,7 +82,7 @@ def run(
     stream, plan, graph = read_stream(folder)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
-    values = random_inputs(graph, dice(seed)) if inputs is None else read_inputs(graph, inputs)
+    values = random_inputs(graph, generator(seed)) if inputs is None else read_inputs(graph, inputs)
     predicted = simulate(plan, graph)
     dram, cycles = Dram(latency_cycles=latency, stall=stall), predicted.cycles.total
     with progress_line() as progress, threadpool_limits(1):
@@ -99,10 +99,10 @@ def run(
     arrays = outputs(stream, graph, done.memory)
     if output is not None:
         write_outputs(output, graph, arrays)
-    said = _compared(plan, done, predicted, [str(one) for one in wanted.compared(arrays) if one.wrong] if wanted else None)
-    _print(said, predicted)
-    answer(said)
-    return 1 if said.wrong else 0
+    findings = _compared(plan, done, predicted, [str(one) for one in wanted.compared(arrays) if one.wrong] if wanted else None)
+    _print(findings, predicted)
+    answer(findings)
+    return 1 if findings.wrong else 0
 
 
 @app.command
@@ -138,24 +138,26 @@ def _compared(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] |
     return RtlAnswer(planned, moved, cycles, predicted.cycles.total, energy, counters, wrong is not None, tuple(problems))
 
 
-def _print(said: RtlAnswer, predicted: Report) -> None:
+def _print(findings: RtlAnswer, predicted: Report) -> None:
     rows, hardware = table("DRAM bytes", "planned", "counted in RTL"), predicted.hardware
-    for name, count in asdict(said.counted).items():
-        if count or getattr(said.planned, name):
-            rows.add_row(name, f"{getattr(said.planned, name):,}", f"{count:,}")
-    rows.add_row("all", f"{said.planned.total:,}", f"{said.counted.total:,}", style="bold")
-    rows.add_row("instructions, beside", "", f"{said.counters['read_instruction']:,}", style="dim")
+    for name, count in asdict(findings.counted).items():
+        if count or getattr(findings.planned, name):
+            rows.add_row(name, f"{getattr(findings.planned, name):,}", f"{count:,}")
+    rows.add_row("all", f"{findings.planned.total:,}", f"{findings.counted.total:,}", style="bold")
+    rows.add_row("instructions, beside", "", f"{findings.counters['read_instruction']:,}", style="dim")
     out.print(rows)
-    cycles = max(said.cycles, 1)
+    cycles = max(findings.cycles, 1)
     peak = (predicted.macs - predicted.recomputed_macs) / cycles / hardware.mac_rows / hardware.mac_columns
-    error = said.predicted_cycles / cycles - 1
-    out.print(f"{cycles:,} cycles, {said.predicted_cycles:,} predicted ({error:+.1%}); {peak:.1%} of the MAC array's peak")
+    error = findings.predicted_cycles / cycles - 1
+    out.print(f"{cycles:,} cycles, {findings.predicted_cycles:,} predicted ({error:+.1%}); {peak:.1%} of the MAC array's peak")
     shares = {"loads": Counter.LOAD_BUSY, "stores": Counter.STORE_BUSY, "computation": Counter.EXEC_BUSY, "MAC array": Counter.ARRAY_ACTIVE}
     stalls = {"weights": Counter.WEIGHT_STALL, "the buffer": Counter.BUFFER_STALL, "accumulators": Counter.DRAIN_STALL}
-    out.print("busy: " + ", ".join(f"{name} {said.counters[counter.name.lower()] / cycles:.1%}" for name, counter in shares.items()))
-    waits = (f"{name} {said.counters[counter.name.lower()] / cycles:.1%}" for name, counter in stalls.items())
+    out.print("busy: " + ", ".join(f"{name} {findings.counters[counter.name.lower()] / cycles:.1%}" for name, counter in shares.items()))
+    waits = (f"{name} {findings.counters[counter.name.lower()] / cycles:.1%}" for name, counter in stalls.items())
     out.print("computation waits for: " + ", ".join(waits))
-    for line in said.wrong[:20]:
+    for line in findings.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
-    verdict = "bytes counted in hardware equal bytes planned" + ("; every bit of the outputs is right" if said.compared else "; outputs not compared")
-    out.print(f"[red]{len(said.wrong)} things differ[/]" if said.wrong else f"[green]{verdict}[/]")
+    verdict = "bytes counted in hardware equal bytes planned" + (
+        "; every bit of the outputs is right" if findings.compared else "; outputs not compared"
+    )
+    out.print(f"[red]{len(findings.wrong)} things differ[/]" if findings.wrong else f"[green]{verdict}[/]")

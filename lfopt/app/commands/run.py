@@ -19,7 +19,7 @@ from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAn
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_arrays, read_inputs, with_values, write_arrays
 from lfopt.app.by_shape import completed
-from lfopt.app.commands.options import InputShapes, chip, dice
+from lfopt.app.commands.options import InputShapes, chip, generator
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.roofline import roofline as measure
@@ -100,7 +100,7 @@ def run(
         graph = load_network(model, completed(model, shapes, read_arrays(inputs)), "default")
     note(graph)
     values = _inputs(graph, inputs)
-    graph = with_values(graph, model, dice(seed) if fill else None)
+    graph = with_values(graph, model, generator(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
         compiled, was_kept = compile_graph(

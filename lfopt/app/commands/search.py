@@ -182,14 +182,14 @@ def search(
     clock = time.perf_counter()
     with progress_line() as report:
         plan, interrupted = write_outcome(outcome, folder, report)
-    told = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
-    figures = simulate(plan, outcome.graph) if told and not outcome.deadline.late("report") else None
+    with_figures = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
+    figures = simulate(plan, outcome.graph) if with_figures and not outcome.deadline.late("report") else None
     if figures is not None:
         _print_model(plan, outcome, figures)
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
-    if told and figures is None:
+    if with_figures and figures is None:
         err.print("note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them", style="yellow", soft_wrap=True)
     _say_what_is_missing(outcome, plan)
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
@@ -298,8 +298,8 @@ def _print(outcome: JobOutcome) -> None:
     for ran in outcome.runs:
         if ran.guidance != "none":
             split = ran.result.repairs
-            told = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, {split.screened:,} of them unchecked"
-            out.print(f"[dim]{ran.name}: {told}[/]")
+            splits = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, {split.screened:,} of them unchecked"
+            out.print(f"[dim]{ran.name}: {splits}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:

@@ -96,8 +96,8 @@ def _taken(leaf: Tensor | np.ndarray | np.generic) -> Tensor:
 
 def _example(leaf: Tensor | np.ndarray | np.generic) -> Tensor:
     """A tensor of the same type and shape: programs are made for these alone, not for strides and values."""
-    taken = _taken(leaf)
-    return torch.zeros(taken.shape, dtype=taken.dtype)
+    value = _taken(leaf)
+    return torch.zeros(value.shape, dtype=value.dtype)
 
 
 def by_call(model: object, make: Callable[[ModelProto], Compiled]) -> CompiledByCall | None:

@@ -72,11 +72,11 @@ def _verdict(explanation: Explanation) -> str:
     need, best, count = explanation.need, explanation.repair, plural(explanation.group.bit_count(), "operator")
     if need.never:
         return f"{count} that no buffer is large enough for"
-    taken = f"{count}, {need.bytes:,} of {need.available:,} B of buffer"
+    heading = f"{count}, {need.bytes:,} of {need.available:,} B of buffer"
     if best is None or len(best.groups) == 1:
-        return taken
+        return heading
     proof = "proven" if best.optimal else "best found"
-    return f"{taken}; cheapest cut ({proof}): {plural(len(best.groups), 'group')}, {best.dram_bytes:,} B of DRAM"
+    return f"{heading}; cheapest cut ({proof}): {plural(len(best.groups), 'group')}, {best.dram_bytes:,} B of DRAM"
 
 
 def _panel(
@@ -94,14 +94,14 @@ def _panel(
     nodes = STRETCH * np.array(drawing.nodes, float).reshape(-1, 2)
     routes = iter(drawing.routes)
     scores = blame.scores if blame else np.full(len(cut), -np.inf)
-    told = np.isfinite(scores)
-    scale = Normalize(*((scores[told].min(), scores[told].max()) if told.any() else (0.0, 1.0)))
+    scored = np.isfinite(scores)
+    scale = Normalize(*((scores[scored].min(), scores[scored].max()) if scored.any() else (0.0, 1.0)))
     ranked = set(blame.ranking[:NUMBERED]) if blame else set()
     for k, (pair, reads) in enumerate(zip(*links, strict=True)):
         points = STRETCH * np.array(next(routes), float) if reads else nodes[list(pair)]
-        share = float(scale(scores[k])) if told[k] else 0.0
+        share = float(scale(scores[k])) if scored[k] else 0.0
         curve, middle = _curve(points, bowed=not reads)
-        colour, style = HEAT(share) if told[k] else PALE, "solid" if reads else (0, (1.5, 1.5))
+        colour, style = HEAT(share) if scored[k] else PALE, "solid" if reads else (0, (1.5, 1.5))
         axes.add_patch(PathPatch(curve, fill=False, color=colour, linewidth=0.9 + 3.2 * share, linestyle=style, zorder=1 + share))
         if cut[k]:
             axes.plot([middle[0]] * 2, [middle[1] - 5, middle[1] + 5], color=INK, linewidth=1.6, zorder=3)

@@ -18,8 +18,8 @@ def colours(count: int, near: Iterable[tuple[int, int]], available: int) -> list
     chosen: list[int] = []
     used = [-available + k for k in range(available)]  # per colour: group that had it last
     for group in range(count):
-        taken = {chosen[other] for other in beside[group] if other < group}
-        colour = min(range(available), key=lambda k: (k in taken, used[k]))
+        used_beside = {chosen[other] for other in beside[group] if other < group}
+        colour = min(range(available), key=lambda k: (k in used_beside, used[k]))
         chosen.append(colour)
         used[colour] = group
     return chosen

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.app.explain import BufferNeed, BufferUse, need_of
+from lfopt.app.explain import BufferNeed, BufferOccupant, need_of
 from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
@@ -28,7 +28,7 @@ class GroupBoundary:
     needed: int = 0  # bytes of buffer, merged; 0 where merging them is not legal at all
     rings: int = 0  # bytes of all rings
     weights: int = 0  # bytes of all weights
-    largest: tuple[BufferUse, ...] = ()  # the largest first
+    largest: tuple[BufferOccupant, ...] = ()  # the largest first
     saves: int = 0  # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
     enough: int = 0  # the smallest buffer in which they run as one; 0 if there is none
 
@@ -81,14 +81,14 @@ def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
     return [*before, 1 << op, *behind]
 
 
-def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], parts: list[int], taken: int) -> GroupBoundary:
+def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], parts: list[int], moved: int) -> GroupBoundary:
     """What would happen if the first group took an operator from the second, which falls into these parts."""
     group, other = pair
     divided = (*groups[:other], *parts, *groups[other + 1 :])
     named = (*range(other), *([other] * len(parts)), *range(other + 1, len(groups)))
     merging = _Merging(costs, divided, tuple(modes[g] for g in named), named)
-    a, b = sorted((divided.index(groups[group]), divided.index(taken)))
-    kept = sum(costs.dram(part).total for part in parts if part != taken)
+    a, b = sorted((divided.index(groups[group]), divided.index(moved)))
+    kept = sum(costs.dram(part).total for part in parts if part != moved)
     return merging.cut(a, b, apart=sum(costs.dram(groups[g]).total for g in pair) - kept)
 
 
@@ -113,8 +113,8 @@ class _Merging:
             for after in bits(self.next_to[g]):
                 self.reach[g] |= self.reach[after]
 
-    def cut(self, a: int, b: int, apart: int | None = None) -> GroupBoundary:
-        """Two groups as one, the earlier first. `apart`: what they move now, if that is not what the two move as they are."""
+    def cut(self, a: int, b: int, separate_bytes: int | None = None) -> GroupBoundary:
+        """Two groups as one, the earlier first. `separate_bytes`: what they move now, if that is not what the two move as they are."""
         costs, flow, groups = self.costs, self.costs.dataflow, self.groups
         maps = tuple(self.between.get((a, b), ()))
         a_name, b_name = self.named[a], self.named[b]
@@ -127,17 +127,17 @@ class _Merging:
             if any(flow.specs[i] is OPAQUE for i in bits(groups[g])):
                 return GroupBoundary(a_name, b_name, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
         merged = groups[a] | groups[b]
-        if apart is None:
-            apart = sum(costs.dram(groups[g]).total for g in (a, b))
+        if separate_bytes is None:
+            separate_bytes = sum(costs.dram(groups[g]).total for g in (a, b))
         detour = next((self.named[c] for c in bits(self.next_to[a]) if self.reach[c] >> b & 1), None)
         if detour is not None:
             who = f"Group {detour}" if detour not in (a_name, b_name) else f"The rest of group {detour}"
             why = f"{who} reads from group {a_name} and feeds group {b_name}, directly or through others"
             why += ": it would have to run in the middle of the two."
-            return GroupBoundary(a_name, b_name, maps, "cycle", why, saves=apart - self.costs.groups.once(merged).total)
+            return GroupBoundary(a_name, b_name, maps, "cycle", why, saves=separate_bytes - self.costs.groups.once(merged).total)
         if (price := costs.price(merged)) is not None:
-            return _fits(costs, (a_name, b_name), maps, merged, price, apart)
-        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.costs.groups.once(merged).total)
+            return _fits(costs, (a_name, b_name), maps, merged, price, separate_bytes)
+        return _overflow((a_name, b_name), maps, need_of(costs, merged), separate_bytes - self.costs.groups.once(merged).total)
 
 
 def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: BufferNeed, saves: int) -> GroupBoundary:
@@ -152,8 +152,8 @@ def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: BufferNeed, sa
     return GroupBoundary(*pair, maps, "overflows", f"{head}{most}.", need.bytes, ring_bytes, weight_bytes, need.uses[:PARTS], saves, need.enough)
 
 
-def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merged: int, price: Cost, apart: int) -> GroupBoundary:
-    gain = apart - price.dram_bytes
+def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merged: int, price: Cost, separate_bytes: int) -> GroupBoundary:
+    gain = separate_bytes - price.dram_bytes
     room = f"They fit together in {_b(price.buffer_bytes)}"
     need = need_of(costs, merged)
     room_needed = {"largest": need.uses[:PARTS], "enough": need.enough}
@@ -165,7 +165,7 @@ def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merge
     return GroupBoundary(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **room_needed)
 
 
-def named(use: BufferUse) -> str:
+def named(use: BufferOccupant) -> str:
     """What takes space, in words."""
     return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}" if use.rows else f"the weights of {use.what}"
 

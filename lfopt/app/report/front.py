@@ -19,7 +19,7 @@ SCRIPTS = ("theme", "base", "front")
 def page_of(front: Front, *, every: bool = False) -> str:
     """One HTML page that asks for nothing from anywhere. `every`: with the plans that others dominate."""
     points = front.points if every else front.efficient
-    said = {
+    values = {
         "name": front.network,
         "facts": _facts(front),
         "figures": _figures(front),
@@ -28,7 +28,7 @@ def page_of(front: Front, *, every: bool = False) -> str:
         "rule": KNEE,
         "version": version("lfopt"),
     }
-    return fill("front.html", SCRIPTS, {**said, "data": as_json(_data(front, points))})
+    return fill("front.html", SCRIPTS, {**values, "data": as_json(_data(front, points))})
 
 
 KNEE = (

@@ -35,7 +35,7 @@ def pictures(costs: GroupCosts, groups: Sequence[int], cuts: Sequence[GroupBound
         if time.perf_counter() >= deadline:
             break
         pair = groups[cuts[k].before], groups[cuts[k].after]
-        blames = [blame(costs, pair[0] | pair[1], name, *each) for name, each in by.items()]
+        blames = [blame(costs, pair[0] | pair[1], name, *scores_and_splits) for name, scores_and_splits in by.items()]
         if optimal:
             best: Data = {"parts": _parts(pair), "bytes": sum(costs.dram(group).total for group in pair), "proven": True, "by": "plan"}
         else:

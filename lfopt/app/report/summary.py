@@ -97,12 +97,12 @@ def _grown_note(grown: Sequence[GroupBoundary], drawn: int) -> str:
     pairs = sum(cut.verdict in PICTURED for cut in grown)
     if not drawn:
         return ""
-    which = (
+    pictured = (
         f"All {pairs:,} pairs of groups that do not fit as one have a picture."
         if drawn == pairs
         else (f"Of {pairs:,} pairs of groups that do not fit as one, the {drawn:,} that would save the most bytes have a picture.")
     )
-    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {which}"
+    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {pictured}"
 
 
 def _figures(plan: Plan) -> tuple[Figure, ...]:
@@ -130,14 +130,14 @@ def _accounting(plan: Plan, simulated: Report) -> str:
     """How the bytes were counted, and what the model makes of them."""
     formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and MODES[group.mode].counted)
     stepped, total = sum(not group.by_formula for group in simulated.groups), len(simulated.groups)
-    said = "Every group has executable steps, and its bytes are the sum over them."
+    sentence = "Every group has executable steps, and its bytes are the sum over them."
     if formula:
         why = f" ({next(iter(formula))})" if len(formula) == 1 else ""
-        said = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
+        sentence = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
     cycles, clock = simulated.cycles, plan.hardware.clock_hz
     model = f"By the model, on {speed(simulated.hardware)}: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
     model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
-    return f"{said} {model}"
+    return f"{sentence} {model}"
 
 
 def _unfused(simulated: Report) -> str:

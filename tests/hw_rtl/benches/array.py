@@ -74,19 +74,19 @@ class Array:
         raw = self.value(window, d["a_unsigned"])
         x = np.where(present[:, None], raw - d["a_zero"], 0)
         if operation is Operation.CONV and d["narrow"]:
-            found = np.where(np.arange(NARROW) < lanes, x[:WINDOW, :NARROW], 0).reshape(-1) @ self.weights
+            sums = np.where(np.arange(NARROW) < lanes, x[:WINDOW, :NARROW], 0).reshape(-1) @ self.weights
         elif operation is Operation.CONV:
-            found = np.where((lane <= np.arange(LANES)) & (np.arange(LANES) < lanes), x[0], 0) @ self.weights
+            sums = np.where((lane <= np.arange(LANES)) & (np.arange(LANES) < lanes), x[0], 0) @ self.weights
         elif operation is Operation.DEPTHWISE:
             stride = d["stride_columns"]
             columns = [(x[p * stride :][:taps] * self.weights[:taps]).sum(0) for p in range(self.together)]
             if self.together > 1 or second is None:
                 return np.stack(columns)
-            (found,) = columns
+            (sums,) = columns
         elif operation is Operation.SUM:
-            found = x[:WINDOW].sum(0)
+            sums = x[:WINDOW].sum(0)
         elif operation is Operation.MAX:
-            found = np.where(present[:WINDOW, None], raw[:WINDOW], -(1 << 31)).max(0)
+            sums = np.where(present[:WINDOW, None], raw[:WINDOW], -(1 << 31)).max(0)
         elif operation is Operation.COPY:
             source, k = np.arange(LANES), np.arange(d["lanes"])
             source[d["o_lane"] + k * d["o_lane_step"]] = d["a_lane"] + k * d["a_lane_step"]
@@ -97,8 +97,8 @@ class Array:
             return (d["a_multiplier"] * x[0] + d["b_multiplier"] * b if operation is Operation.ADD else x[0] * b)[None]
         if second is not None:
             held = second.view(np.int32).astype(np.int64)
-            found = np.maximum(found, held) if operation is Operation.MAX else found + held
-        return found[None]
+            sums = np.maximum(sums, held) if operation is Operation.MAX else sums + held
+        return sums[None]
 
     async def column(self, start: bool, first: bool) -> None:
         """Send a step, perhaps with one before it that only fetches; its sums are due four cycles later."""

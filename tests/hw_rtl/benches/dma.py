@@ -47,13 +47,13 @@ class Transfer:
         d = self.d
         chip_block, dram_block = (self.from_block, self.to_block) if self.store else (self.to_block, self.from_block)
         scale = {Space.BUFFER: 1, Space.FACTORS: FACTOR_BYTES, Space.TABLES: TABLE_BYTES // LANES}[self.space]
-        found = list[tuple[int, int, int]]()
+        pieces = list[tuple[int, int, int]]()
         for k in range(self.count):
             for block in range(d["blocks"]):
                 dram = d["dram"] + BEAT_BYTES * ((self.row + k) * d["row_beats"] + (dram_block + block) * d["block_beats"])
                 chip = d["base"] * scale + (self.slot + k) % d["slots"] * d["slot_words"] + (chip_block + block) * d["block_words"]
-                found.append((dram, chip, d["tail"] if block == d["blocks"] - 1 else LANES))
-        return found
+                pieces.append((dram, chip, d["tail"] if block == d["blocks"] - 1 else LANES))
+        return pieces
 
 
 class Machine:
@@ -113,12 +113,12 @@ class Machine:
         if not self.unit.see(f"{channel}_valid"):
             assert channel not in self.held, channel
             return None
-        found = tuple(self.unit.see(f"{channel}_{name}") for name in names)
-        assert self.held.get(channel, found) == found, channel
-        self.held[channel] = found
+        signals = tuple(self.unit.see(f"{channel}_{name}") for name in names)
+        assert self.held.get(channel, signals) == signals, channel
+        self.held[channel] = signals
         if ready:
             del self.held[channel]
-        return found if ready else None
+        return signals if ready else None
 
     def look(self, free: dict[str, bool]) -> None:
         unit = self.unit
@@ -208,16 +208,16 @@ async def started(dut: Any, seed: int, *, stalled: bool, pressed: bool) -> Machi
 
 def counted(transfers: list[Transfer]) -> Counter[int]:
     """Bytes at the memory port, by class."""
-    found = Counter[int]()
+    bytes_by_class = Counter[int]()
     for transfer in transfers:
         for _, _, lanes in transfer.pieces():
-            found[transfer.d["class_"]] += -(-transfer.d["columns"] * lanes // BEAT_BYTES) * BEAT_BYTES
-    return found
+            bytes_by_class[transfer.d["class_"]] += -(-transfer.d["columns"] * lanes // BEAT_BYTES) * BEAT_BYTES
+    return bytes_by_class
 
 
 def same_bytes(machine: Machine, direction: str, transfers: list[Transfer]) -> None:
-    found = Counter({kind: count for (way, kind), count in machine.bytes.items() if way == direction})
-    assert found == counted(transfers)
+    moved = Counter({kind: count for (way, kind), count in machine.bytes.items() if way == direction})
+    assert moved == counted(transfers)
 
 
 @cocotb.test()

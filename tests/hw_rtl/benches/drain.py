@@ -43,22 +43,22 @@ class Chip:
         """Words of one block, in order: uint8 [1 or WINDOW][lane]."""
         if not d["last"]:
             return list(sums.astype("<i4").view(np.uint8).reshape(-1, WINDOW, LANES))
-        found = sums
+        values = sums
         if d["has_bias"]:
             first = d["bias"] + block * WINDOW
-            found = found + self.buffer[first : first + WINDOW].reshape(-1).view("<i4").astype(np.int64)
+            values = values + self.buffer[first : first + WINDOW].reshape(-1).view("<i4").astype(np.int64)
         else:
-            found = (found + d["bias_value"]).astype(np.int32).astype(np.int64)
+            values = (values + d["bias_value"]).astype(np.int32).astype(np.int64)
         if d["scale"] == Scale.CHANNEL:
             row = d["factors"] + block
-            found = scaled(found, Factors(self.factors.multiplier[row], self.factors.shift[row]))
+            values = scaled(values, Factors(self.factors.multiplier[row], self.factors.shift[row]))
         elif d["scale"] == Scale.SCALAR:
-            found = scaled(found, Factors(np.array(d["multiplier"]), np.array(d["shift"])))
-        found = np.clip(found + d["o_zero"] * (d["scale"] != Scale.NONE), d["low"], d["high"]).astype(np.uint8)
+            values = scaled(values, Factors(np.array(d["multiplier"]), np.array(d["shift"])))
+        values = np.clip(values + d["o_zero"] * (d["scale"] != Scale.NONE), d["low"], d["high"]).astype(np.uint8)
         if d["has_table"]:
-            found = self.tables[d["table_id"]][found]
+            values = self.tables[d["table_id"]][values]
         channels = d["out_tail"] if last_block else LANES
-        return list(found[:, None, :channels])
+        return list(values[:, None, :channels])
 
 
 class Drain:
@@ -97,8 +97,8 @@ class Drain:
         assert unit.see("wr_word") == place
         assert unit.see("wr_lanes") == lanes
         assert unit.see("wr_mask") == (1 if rows == 1 else (1 << WINDOW) - 1)
-        found = bytes_of(unit.see("wr_data"), WINDOW * LANES).reshape(WINDOW, LANES)[:rows, : data.shape[1]]
-        assert found.tolist() == data.tolist(), place
+        written = bytes_of(unit.see("wr_data"), WINDOW * LANES).reshape(WINDOW, LANES)[:rows, : data.shape[1]]
+        assert written.tolist() == data.tolist(), place
         self.written += 1
 
     async def command(self, d: dict[str, int], rows: int, offset: int, row_step: int, limit: int) -> None:

@@ -35,13 +35,13 @@ class Processor:
         self.naps, self.patience = 0, 1 << 30
         ffi = self.ffi
         self.room = ffi.from_buffer("uint8_t[]", bench.storage)[ADDRESS : len(bench.storage)]
-        made: dict[str, tuple[str, Callable[..., Any]]] = {
+        callbacks: dict[str, tuple[str, Callable[..., Any]]] = {
             "read": ("uint32_t(void *, uint32_t)", lambda _, offset: resume(bench.read)(offset)),
             "write": ("void(void *, uint32_t, uint32_t)", lambda _, offset, value: resume(bench.write)(offset, value)),
             "clean": ("void(void *, const void *, size_t)", self.clean),
             "wait": ("bool(void *)", self.wait),
         }
-        self.functions = {name: ffi.callback(kind, function, onerror=self.broken) for name, (kind, function) in made.items()}
+        self.functions = {name: ffi.callback(kind, function, onerror=self.broken) for name, (kind, function) in callbacks.items()}
         self.platform = ffi.new("struct lf_platform *", {**self.functions, "interrupts": True})
         self.memory = ffi.new("struct lf_memory *", {"data": self.room, "address": ADDRESS, "bytes": len(self.room)})
         self.files = [ffi.from_buffer("uint8_t[]", (FOLDER / f"{name}.bin").read_bytes()) for name in ("manifest", "program", "constants")]
@@ -70,23 +70,23 @@ class Processor:
 
     def called(self, name: str, *arguments: object) -> str:
         """The result of a function of the driver, by its name."""
-        found = self.ffi.cast("enum lf_result", getattr(self.lib, name)(self.device, *arguments))
+        result = self.ffi.cast("enum lf_result", getattr(self.lib, name)(self.device, *arguments))
         assert not self.errors, self.errors
-        return str(self.ffi.string(found))
+        return str(self.ffi.string(result))
 
     def maps(self, way: str) -> list[Any]:
-        found = []
-        while self.called(f"lf_{way}", len(found), each := self.ffi.new("struct lf_map *")) == "LF_OK":
-            found.append(each)
-        return found
+        maps = []
+        while self.called(f"lf_{way}", len(maps), each := self.ffi.new("struct lf_map *")) == "LF_OK":
+            maps.append(each)
+        return maps
 
     def outputs(self) -> bytes:
-        found = b""
+        contents = b""
         for each in self.maps("output"):
             data = self.ffi.new("uint8_t[]", each.channels * each.rows * each.columns)
             self.lib.lf_unpack(self.device, each, data)
-            found += bytes(data)
-        return found
+            contents += bytes(data)
+        return contents
 
     def load(self) -> None:
         assert self.called("lf_init", self.platform) == "LF_OK"

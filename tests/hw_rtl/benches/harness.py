@@ -65,10 +65,10 @@ class Unit:
 
 def packed(values: Sequence[int] | np.ndarray, bits: int) -> int:
     """Numbers side by side, the first lowest, as two's complement."""
-    found = 0
+    word = 0
     for k, value in enumerate(values):
-        found |= (int(value) & ((1 << bits) - 1)) << (k * bits)
-    return found
+        word |= (int(value) & ((1 << bits) - 1)) << (k * bits)
+    return word
 
 
 def bytes_of(value: int, size: int = LANES) -> np.ndarray:

@@ -18,7 +18,7 @@ RESULTS = 2048  # first word of the results
 
 def pooled(x: np.ndarray, d: dict[str, int], row: int, count: int) -> np.ndarray:
     """Sums, or largest elements, of windows of x [row][column][lane] (int64, NaN-free): [count][o_width][lane]."""
-    found = np.zeros((count, d["o_width"], LANES), np.int64)
+    results = np.zeros((count, d["o_width"], LANES), np.int64)
     for y in range(count):
         rows = (row + y) * d["stride_rows"] - d["pad_rows"] + d["dilation"] * np.arange(d["kernel_rows"])
         rows = rows[(rows >= 0) & (rows < d["a_height"])]
@@ -26,10 +26,10 @@ def pooled(x: np.ndarray, d: dict[str, int], row: int, count: int) -> np.ndarray
             columns = column * d["stride_columns"] - d["pad_columns"] + d["dilation"] * np.arange(d["kernel_columns"])
             window = x[np.ix_(rows, columns[(columns >= 0) & (columns < d["a_width"])])].reshape(-1, LANES)
             if d["operation"] == Operation.SUM:
-                found[y, column] = (window - d["a_zero"]).sum(0)
+                results[y, column] = (window - d["a_zero"]).sum(0)
             else:
-                found[y, column] = window.max(0, initial=-(1 << 31))
-    return found
+                results[y, column] = window.max(0, initial=-(1 << 31))
+    return results
 
 
 class Pool:

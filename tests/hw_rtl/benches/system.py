@@ -75,22 +75,22 @@ class Monitor:
                     self.requests[channel] += 1
                     self.taken(channel, found)
 
-    def taken(self, channel: str, found: tuple[int, ...]) -> None:
+    def taken(self, channel: str, signals: tuple[int, ...]) -> None:
         if channel in ("ar", "aw"):
-            address, length, size, burst = found
+            address, length, size, burst = signals
             assert (size, burst) == (WHOLE_BEAT, INCREMENT)
             assert length < MOST_BEATS
             assert address % BEAT_BYTES == 0
             assert address % PAGE_BYTES + (length + 1) * BEAT_BYTES <= PAGE_BYTES, f"{channel}: {length + 1} beats from {address:#x} on cross 4 KiB"
         if channel == "ar":
-            self.owed["r"] += found[1] + 1
+            self.owed["r"] += signals[1] + 1
         elif channel == "aw":
-            self.writes.append((found[0], found[1] + 1))
+            self.writes.append((signals[0], signals[1] + 1))
             self.owed["b"] += 1
             assert self.owed["b"] <= OUTSTANDING
         elif channel == "w":
-            self.sent.append((found[1], found[2]))
-            self.bytes["w"] += found[1].bit_count()
+            self.sent.append((signals[1], signals[2]))
+            self.bytes["w"] += signals[1].bit_count()
         else:
             self.owed[channel] -= 1
             assert self.owed[channel] >= 0
