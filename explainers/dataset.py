@@ -229,6 +229,7 @@ class Dataset:
     networks: tuple[NetworkSource, ...]
     shards: tuple[Shard, ...]  # per network
     sha256: str  # over the digests of all shards: names the data set
+    command: str  # that makes it, but for the folder
     load: Load
 
     @classmethod
@@ -236,11 +237,11 @@ class Dataset:
         """A finished data set. Raises InvalidConfig if it is none, or damaged."""
         data = read_manifest(folder)
         try:
-            listing = data["schemes"].get(scheme, {"finished": False})
+            listing = data["schemes"].get(scheme, {"finished": False, "command": ""})
             entries = [
                 (NetworkSource(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in listing.get("networks", ())
             ]
-            finished = listing["finished"] and bool(entries)
+            finished, command = listing["finished"] and bool(entries), str(listing["command"])
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
@@ -251,7 +252,7 @@ class Dataset:
                 raise InvalidConfig(f"{path}: its SHA-256 is {digest_on_disk[:16]}..., {MANIFEST} says {listed[:16]}...")
             digest.update(listed.encode())
         shards = tuple(Shard.read(path) for _, path, _ in entries)
-        return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), load)
+        return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), command, load)
 
     def __len__(self) -> int:
         return len(self.needs)

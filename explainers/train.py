@@ -138,7 +138,7 @@ def train_explainers(
         card = {
             "schema": SCHEMA,
             "what": f"{what} for the predictor of scheme {dataset.scheme}; explained class: invalid",
-            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(queries), "measured_on": len(tests)},
+            "data": {**origin(dataset), "part": "train, random split", "samples": len(queries), "measured_on": len(tests)},
             "settings": {**asdict(details), "seed": settings.seed, "threads": settings.threads},
             "seconds": round(seconds, 1),
             "epochs": rounded(trained[1]),
@@ -224,13 +224,18 @@ def rescaled(weights: dict[str, np.ndarray], factor: float, graphs: Sequence[Gro
     return {**weights, **smaller, "head.0.weight": enter, "head.2.bias": bias}
 
 
+def origin(dataset: Dataset) -> dict[str, Any]:
+    """Which data set it is, and what makes it again."""
+    return {"sha256": dataset.sha256, "command": dataset.command}
+
+
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
     """What of the data set is in which part, network by network."""
     names = ("train", "validation", "test")
     counts = {name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks)) for name in names}
     networks = {source.stem: {"family": source.family, **{name: int(counts[name][n]) for name in names}} for n, source in enumerate(dataset.networks)}
     total = {name: int(counts[name].sum()) for name in names}
-    return {"sha256": dataset.sha256, "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
+    return {**origin(dataset), "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
 
 
 def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -220,7 +220,7 @@ def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
 def test_repeated_blocks_stay_together(dataset_folder):
     """Two files of one network: every group has a twin."""
     once = Dataset.read(dataset_folder, "lbdf", dataflow)
-    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.sha256, once.load)
+    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.sha256, once.command, once.load)
     split = splits(twice, "random", 0)
     for part in (split.train, split.validation, split.test):
         assert sorted(part[part < len(once)] + len(once)) == sorted(part[part >= len(once)])

@@ -73,6 +73,7 @@ def test_the_card_says_what_the_stored_weights_do(trained, data):
     test_metrics = card["metrics"]["test"]
     assert {key: test_metrics[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
     assert card["data"]["sha256"] == data.sha256
+    assert card["data"]["command"] == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 200 --drawn 0 --seed 0 --scheme lbdf"
     assert card["data"]["groups"]["test"] == len(part)
     assert sum(network["test"] for network in card["data"]["networks"].values()) == len(part)
     for cut in ("by_beta", "by_family", "by_network"):
