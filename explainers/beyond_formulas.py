@@ -1,8 +1,8 @@
 """What a group needs in modes that no paper has, as `explainers.formulas` has it of the others.
 
 * `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map. Which columns of every map a strip
-  takes follows from its readers, backwards, as in the planner (`lfopt.planning.strips`); here of one strip for each number of strips, the one in
-  the middle, since inner strips are alike. The least over the numbers of strips whose multiply-accumulates, halos included, are allowed; infinite
+  takes follows from its readers, backwards, as in the planner (`lfopt.planning.strips`); here of two strips for each number of strips, the one in
+  the middle, since inner strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos included, are allowed; infinite
   if none are.
 * `by_slices`, `by_gates`, of modes sliced and gated: what the planner says. Few groups can run so, and are told at a look: segments from one
   contraction to another, blocks around a gate. What they need is a closed form there, no schedule that would have to be run: nothing is left to
@@ -26,7 +26,10 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.modes import ExecutionMode, Space
 from lfopt.planning.strips import ROUNDING, Strips, Taps
 
-COUNTS = np.array([2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64])  # strips: tried here, of the planner's 2 to 64
+EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # strips tried, of whole columns of the narrowest map
+UNEVEN = (2, 3, 4, 6, 8)  # strips tried that need not be so; the planner tries 2 to 64 of either
+COUNTS = np.array(EVEN + UNEVEN)
+IS_EVEN = np.arange(len(COUNTS)) < len(EVEN)
 AT_ONCE = 256  # groups worked out together: their arrays stay in the cache
 NOTHING = (1 << 30, -1)  # first column, and one past the last, of a map that nothing needs
 
@@ -94,7 +97,7 @@ class BeyondFormulas(Formulas):
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
         """(groups,): `by_strips` of groups of operators that are able."""
         count, narrowest = (columns[:, None] for columns in self._narrowest(members))
-        grain = np.maximum(count // narrowest, 1)
+        grain = np.where(IS_EVEN, np.maximum(count // narrowest, 1), 1)
         width = -(-count // (COUNTS * grain)) * grain  # of a strip, in columns of the results
         strips = -(-count // width)
         first, last = (strips - 1) // 2 * width, (strips - 1) * width  # where the strip in the middle begins, and the last one
@@ -104,7 +107,8 @@ class BeyondFormulas(Formulas):
             low, high = ends[m]
             if self.columns[m] > 1:  # every strip has columns that the one before has not, the last one too
                 allowed &= (rows == 0)[:, None] | (high[:, :, 2] < self.columns[m])
-            held += (high[:, :, 1] - low[:, :, 0]) * (rows * self.row_bytes[m] / self.columns[m])[:, None]
+            widest = np.maximum(high[:, :, 1] - low[:, :, 0], self.columns[m] - low[:, :, 2])
+            held += widest * (rows * self.row_bytes[m] / self.columns[m])[:, None]
         for i in self._operators(members):
             m = self.flow.results[i][0]
             halo = (ends[m].high - ends[m].low)[:, :, 1] * (self.columns[m] > 1)
