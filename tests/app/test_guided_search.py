@@ -196,13 +196,13 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
 def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
     costs = costs_of(hardware=Hardware(KIB))
     needs, asked = rule(costs), list[int]()
-    told = needs.rule
+    told = needs.evaluate
 
     def counted(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         asked.append(len(members))
         return told(members)
 
-    needs.rule = counted
+    needs.evaluate = counted
     screen = screener(needs)
     few = [(1 << k) - 1 for k in range(1, 7)]
     passed = screen(few)

@@ -251,7 +251,7 @@ class Toy(SchemeRule):
     def __init__(self) -> None:
         super().__init__(chain(5), Hardware(8), "lbdf")
 
-    def rule(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As it says."""
         return np.where(members[:, 0] & members[:, 1], 32.0, 2.0), np.zeros(len(members), bool)
 

@@ -438,7 +438,7 @@ def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> No
 
 def weights_over_others(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
     held = [place for place in group.places if place.purpose == "weight" and place.bytes]
-    if len(held) > 1 and not MODES[group.mode].turns:
+    if len(held) > 1 and not MODES[group.mode].reuses_bytes:
         yield replace(held[1], address=held[0].address)
 
 

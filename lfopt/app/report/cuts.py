@@ -89,7 +89,7 @@ def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], p
     merging = _Merging(costs, divided, tuple(modes[g] for g in named), named)
     a, b = sorted((divided.index(groups[group]), divided.index(moved)))
     kept = sum(costs.dram(part).total for part in parts if part != moved)
-    return merging.cut(a, b, apart=sum(costs.dram(groups[g]).total for g in pair) - kept)
+    return merging.cut(a, b, separate_bytes=sum(costs.dram(groups[g]).total for g in pair) - kept)
 
 
 class _Merging:
