@@ -2,8 +2,8 @@
 
 * `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map. Which columns of every map a strip
   takes follows from its readers, backwards, as in the planner (`lfopt.planning.strips`); here of two strips for each number of strips, the one in
-  the middle, since inner strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos included, are allowed; infinite
-  if none are.
+  the middle, since inner strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos included, are
+  allowed; infinite if none are.
 * `by_slices`, `by_gates`, of modes sliced and gated: what the planner says. Few groups can run so, and are told at a look: segments from one
   contraction to another, blocks around a gate. What they need is a closed form there, no schedule that would have to be run: nothing is left to
   estimate.
