@@ -2,10 +2,13 @@
 
     python benchmarks/bench_validity.py [--data FOLDER] [--schemes ...] [--models FILE-OR-FOLDER ...] [--groups 11000] [--drawn 6]
                                         [--families SEEDS] [--jobs 1] [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
+                                        [--cards FOLDER]
 
 First every family of a data set is left out in turn (`benchmarks.families`). The data set is made in the folder if it is not there (`lfopt dataset`):
 the zoo, networks drawn at random, and the models given. The network is trained anew for every fold, with --families; what was trained is kept in the
 folder, so a run that was ended goes on. For three seeds of three schemes that takes about an hour and a half of one core.
+
+--cards: also write a card for every scheme that no network ships for, with the figures of its rule and of what learns.
 
 Then what a verdict on a group costs: on the groups of the data set, by the rule and by the exact checker; on those of some networks, by the predictor
 and the planner too; and what screening brings to a search.
@@ -27,7 +30,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -42,10 +45,12 @@ from benchmarks.results import Sheet, add_option, table_of
 from explainers.checker import Checker, LabelScheme
 from explainers.dataset import Dataset
 from explainers.predictor import Predictor
-from explainers.sampling import EDGES
+from explainers.sampling import BETAS, EDGES
 from explainers.scheme_rule import SchemeRule
+from explainers.train import SCHEMA, origin, rounded
 from lfopt import zoo
 from lfopt.app.commands.dataset import IN_PAPER, dataflow, dataset
+from lfopt.app.config import PREDICTED
 from lfopt.app.guidance import explainer, rule, screener, splitter
 from lfopt.app.screen import progress_line
 from lfopt.frontend import from_model
@@ -81,6 +86,7 @@ def main() -> None:
     parser.add_argument("--families", type=int, default=0, metavar="SEEDS", help="networks to train for each fold, if not there")
     parser.add_argument("--jobs", type=int, default=1, help="processes that train them (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--cards", type=Path, help="folder of cards for schemes without a network")
     add_option(parser)
     options = parser.parse_args()
     sheet = Sheet("validity", options.results)
@@ -132,6 +138,8 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         {"judge": judge, **{key: value for name in bands for key, value in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
         for judge, of in figures.items()
     ]
+    if options.cards and scheme not in PREDICTED:
+        (options.cards / f"{scheme}.json").write_text(json.dumps(_card(data, figures, bands[0]), indent=1) + "\n")
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
     sheet.show(table_of(title, rows, digits=4))
     sheet.show(table_of(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
@@ -145,6 +153,24 @@ def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[
         sheet.show(table_of(f"{scheme}: accuracy by family, {what}", families, digits=3))
         rows += [{"samples": what, **row} for row in families]
     return [{"scheme": scheme, **row} for row in (*rows, *distances)]
+
+
+def _card(data: Dataset, figures: Mapping[str, FamilyFigures], near: str) -> dict[str, Any]:
+    """What is said of a rule that ships without a network."""
+    metrics: dict[str, Any] = {}
+    for judge, of in figures.items():
+        apart = {key: FamilyFigures.difference(of, figures["schedule"], key) for key in ("accuracy", near)}
+        over = {key: {"mean": mean, "half_of_95_percent": half} for key, (mean, half) in apart.items()}
+        metrics[judge] = {"accuracy": of.mean("accuracy"), near: of.mean(near), "worst_family": of.worst("accuracy")[1], "over_schedule": over}
+    ahead = [judge for judge, found in metrics.items() if any(over["mean"] > over["half_of_95_percent"] for over in found["over_schedule"].values())]
+    said = f"ahead of it on families left out: {', '.join(ahead)}" if ahead else "nothing that learns is ahead of it on families left out"
+    counts = {source.stem: {"family": source.family, "groups": len(shard)} for source, shard in zip(data.networks, data.shards, strict=True)}
+    return {
+        "schema": SCHEMA,
+        "what": f"least buffer that a fusion group runs whole from, mode {data.scheme}: a rule without parameters (schedule), no network; {said}",
+        "data": {**origin(data), "groups": len(data), "samples_per_group": len(BETAS), "networks": counts},
+        "metrics": rounded(metrics),
+    }
 
 
 def _rule_and_checker(data: Dataset) -> Row:
