@@ -1,15 +1,19 @@
 """How right predictors of validity are beside simple baselines, on families that they have not learnt from; and what a verdict costs. One core.
 
-    python benchmarks/bench_validity.py [--data FOLDER] [--models FILE-OR-FOLDER ...] [--groups 11000] [--drawn 6]
+    python benchmarks/bench_validity.py [--data FOLDER] [--schemes ...] [--models FILE-OR-FOLDER ...] [--groups 11000] [--drawn 6]
                                         [--families SEEDS] [--jobs 1] [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
+                                        [--cards FOLDER]
 
 First every family of a data set is left out in turn (`benchmarks.families`). The data set is made in the folder if it is not there (`lfopt dataset`):
 the zoo, networks drawn at random, and the models given. The network is trained anew for every fold, with --families; what was trained is kept in the
 folder, so a run that was ended goes on. For three seeds of three schemes that takes about an hour and a half of one core.
 
-Then what a verdict on a group costs: by the predictor, by the exact checker, by the planner; and what screening brings to a search.
+--cards: also write a card for every scheme that no network ships for, with the figures of its rule and of what learns.
 
-Groups are those that random search meets at 256 KiB (traffic paper under lbdf, once under brr). Each of the three starts knowing nothing of them:
+Then what a verdict on a group costs: on the groups of the data set, by the rule and by the exact checker; on those of some networks, by the predictor
+and the planner too; and what screening brings to a search.
+
+The latter groups are those that random search meets at 256 KiB (traffic paper under lbdf, once under brr). Each starts knowing nothing of them:
 
     rule       the formula, all groups at once
     predictor  the formula, features and network in NumPy, all groups at once
@@ -26,7 +30,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -38,12 +42,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.families import DISTANCES, JUDGES, FamilyFigures, ValiditySamples, band, forecasts, left_out, train_unseen
 from benchmarks.results import Sheet, add_option, table_of
-from explainers.dataset import Dataset, LabelScheme, costs_of
+from explainers.checker import Checker, LabelScheme
+from explainers.dataset import Dataset
 from explainers.predictor import Predictor
-from explainers.sampling import need
+from explainers.sampling import BETAS, EDGES
 from explainers.scheme_rule import SchemeRule
+from explainers.train import SCHEMA, origin, rounded
 from lfopt import zoo
 from lfopt.app.commands.dataset import IN_PAPER, dataflow, dataset
+from lfopt.app.config import PREDICTED
 from lfopt.app.guidance import explainer, rule, screener, splitter
 from lfopt.app.screen import progress_line
 from lfopt.frontend import from_model
@@ -68,6 +75,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("build/validity"), help="folder of the data set (default %(default)s)")
+    parser.add_argument("--schemes", nargs="+", choices=get_args(LabelScheme), default=get_args(LabelScheme), help="default: all")
     parser.add_argument("--models", nargs="+", default=[], help="ONNX files, or folders of them, beside the zoo")
     parser.add_argument("--groups", type=int, default=11_000, help="of each scheme, where the data set is made (default %(default)s)")
     parser.add_argument("--drawn", type=int, default=6, help="networks drawn at random of each family of cells (default %(default)s)")
@@ -78,32 +86,38 @@ def main() -> None:
     parser.add_argument("--families", type=int, default=0, metavar="SEEDS", help="networks to train for each fold, if not there")
     parser.add_argument("--jobs", type=int, default=1, help="processes that learn (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--cards", type=Path, help="folder of cards for schemes without a network")
     add_option(parser)
     options = parser.parse_args()
     sheet = Sheet("validity", options.results)
     accuracy: list[Row] = []
-    for scheme in get_args(LabelScheme):
-        accuracy += _accuracy(sheet, scheme, options)
+    costs: list[Row] = []
+    for scheme in options.schemes:
+        dataset(*options.models, out_dir=options.data, scheme=scheme, groups=options.groups, drawn=options.drawn)
+        data = Dataset.read(options.data, scheme, dataflow)
+        accuracy += _accuracy(sheet, data, options)
+        costs.append(_rule_and_checker(data))
+    sheet.show(table_of("a verdict on a group of the data set, nothing known before", costs))
     verdicts: list[Row] = []
     searches: list[Row] = []
     for name in options.networks:
         flow = Dataflow.of(simplify(from_model(zoo.build(name, weights=False))))
         for scheme in IN_PAPER:
-            if scheme == "brr" and name in GATED:
+            if scheme not in options.schemes or (scheme == "brr" and name in GATED):
                 continue
             verdicts.append({"network": name, "scheme": scheme, **_verdicts(flow, scheme, options.plans)})
             searches += [{"network": name, "scheme": scheme, **row} for row in _searches(flow, scheme, options.budget, options.seeds)]
-    sheet.show(table_of("groups a second, nothing known before", verdicts))
-    sheet.show(table_of(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
+    if verdicts:
+        sheet.show(table_of("groups a second, nothing known before", verdicts))
+        sheet.show(table_of(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
     sheet.write()
     if options.json:
-        options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"accuracy": accuracy, "costs": costs, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
 
 
-def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) -> list[Row]:
+def _accuracy(sheet: Sheet, data: Dataset, options: argparse.Namespace) -> list[Row]:
     """Each family left out: figures by judge, and by family."""
-    dataset(*options.models, out_dir=options.data, scheme=scheme, groups=options.groups, drawn=options.drawn)
-    data = Dataset.read(options.data, scheme, dataflow)
+    scheme = data.scheme
     with progress_line() as report:
         if options.families:
             train_unseen(options.data, data, options.families, options.jobs, lambda what: report(what, 0.0))
@@ -124,6 +138,8 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
         {"judge": judge, **{key: value for name in bands for key, value in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
         for judge, of in figures.items()
     ]
+    if options.cards and scheme not in PREDICTED:
+        (options.cards / f"{scheme}.json").write_text(json.dumps(_card(data, figures, bands[0]), indent=1) + "\n")
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
     sheet.show(table_of(title, rows, digits=4))
     sheet.show(table_of(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
@@ -139,15 +155,47 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
     return [{"scheme": scheme, **row} for row in (*rows, *distances)]
 
 
+def _card(data: Dataset, figures: Mapping[str, FamilyFigures], near: str) -> dict[str, Any]:
+    """What is said of a rule that ships without a network."""
+    metrics: dict[str, Any] = {}
+    for judge, of in figures.items():
+        apart = {key: FamilyFigures.difference(of, figures["schedule"], key) for key in ("accuracy", near)}
+        over = {key: {"mean": mean, "half_of_95_percent": half} for key, (mean, half) in apart.items()}
+        metrics[judge] = {"accuracy": of.mean("accuracy"), near: of.mean(near), "worst_family": of.worst("accuracy")[1], "over_schedule": over}
+    ahead = [judge for judge, found in metrics.items() if any(over["mean"] > over["half_of_95_percent"] for over in found["over_schedule"].values())]
+    said = f"ahead of it on families left out: {', '.join(ahead)}" if ahead else "nothing that learns is ahead of it on families left out"
+    counts = {source.stem: {"family": source.family, "groups": len(shard)} for source, shard in zip(data.networks, data.shards, strict=True)}
+    return {
+        "schema": SCHEMA,
+        "what": f"least buffer that a fusion group runs whole from, mode {data.scheme}: a rule without parameters (schedule), no network; {said}",
+        "data": {**origin(data), "groups": len(data), "samples_per_group": len(BETAS), "networks": counts},
+        "metrics": rounded(metrics),
+    }
+
+
+def _rule_and_checker(data: Dataset) -> Row:
+    """CPU time: by the rule, all groups of a network at once; by the checker, one after the other."""
+
+    def by_rule(n: int) -> np.ndarray:
+        return SchemeRule(data.flow(n), data.chip(n), data.scheme).of(data.masks(n))
+
+    def by_checker(n: int) -> list[int]:
+        return [*map(Checker.of(data.flow(n), data.chip(n), data.scheme).need, data.masks(n))]
+
+    networks, runs = range(len(data.networks)), float((data.needs < EDGES[-1]).mean())
+    times = {name: 1e3 * _seconds(lambda way=way: [*map(way, networks)]) / len(data) for name, way in (("rule", by_rule), ("checker", by_checker))}
+    return {"scheme": data.scheme, "groups": len(data), "run so %": 100 * runs, **{f"{name} ms": value for name, value in times.items()}}
+
+
 def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
     groups = _met(_costs(flow, scheme), plans)
-    predictor, whole = Predictor.load(scheme), costs_of(flow, CHIP, scheme)
-    legal = [group for group in groups if need(whole, group) < CHIP.buffer_bytes][:PLANNED]
+    predictor, checker = Predictor.load(scheme), Checker.of(flow, CHIP, scheme)
+    legal = [group for group in groups if checker.need(group) < CHIP.buffer_bytes][:PLANNED]
     operators = sum(group.bit_count() for group in groups)
     by_rule = _seconds(lambda: SchemeRule(flow, CHIP, scheme).of(groups))
     by_predictor = _seconds(lambda: predictor.forecast(SchemeRule(flow, CHIP, scheme).groups.batch(groups)))
-    costs, known = costs_of(flow, CHIP, scheme), costs_of(flow, CHIP, scheme)
-    by_checker = _seconds(lambda: [need(costs, group) for group in groups])
+    fresh, known = Checker.of(flow, CHIP, scheme), Checker.of(flow, CHIP, scheme).costs
+    by_checker = _seconds(lambda: [fresh.need(group) for group in groups])
     before = _seconds(lambda: [known.evaluate(group) for group in legal])
     by_planner = _seconds(lambda: plan_groups(known, tuple(legal))) + before
     return {

@@ -26,9 +26,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from explainers.beyond_formulas import BeyondFormulas
 from explainers.dataset import Dataset, splits
 from explainers.fit import TrainingSettings, prepared
-from explainers.formulas import Formulas
 from explainers.graph import FEATURES, Batch, member_table, resized
 from explainers.metrics import log_loss, measured
 from explainers.minibatches import Material
@@ -62,8 +62,8 @@ class ValiditySamples:
         parts: list[tuple[np.ndarray, ...]] = []
         for n, source in enumerate(data.networks):
             flow, masks, needs = data.flow(n), data.masks(n), data.shards[n].need
-            formulas, members = Formulas(flow, data.chip(n)), member_table(masks, len(flow))
-            says = [np.minimum(formula(formulas, members), NEVER) for formula in (Formulas.by_sums, FORMULAS[data.scheme])]
+            formulas, members = BeyondFormulas(flow, data.chip(n)), member_table(masks, len(flow))
+            says = [np.minimum(formula(formulas, members), NEVER) for formula in (BeyondFormulas.by_sums, FORMULAS[data.scheme])]
             graphs = [batch for _, batch in batches(data.rules(n).groups, masks)]
             here = data.network == n
             for beta in BETAS:

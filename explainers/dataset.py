@@ -26,9 +26,10 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from explainers.checker import Checker, LabelScheme, seen
 from explainers.graph import GroupGraph, GroupGraphs
-from explainers.sampling import BETAS, Draw, Sample, Seed, batches, need, parts, sample, structure_hashes
-from explainers.scheme_rule import LabelScheme, SchemeRule, ValidityQuery
+from explainers.sampling import BETAS, Draw, Sample, Seed, batches, parts, sample, structure_hashes
+from explainers.scheme_rule import SchemeRule, ValidityQuery
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
@@ -152,7 +153,7 @@ class Shard:
         """The groups of a sample."""
         members = np.array([i for mask in drawn.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32)
         offsets = np.cumsum([0, *(mask.bit_count() for mask in drawn.masks)])
-        return cls(members, offsets.astype(np.int64), drawn.needs, drawn.draws, np.array(flow.names(flow.everything)), settings)
+        return cls(members, offsets.astype(np.int64), drawn.needs, drawn.draws, np.array([operator.name for operator in flow.operators]), settings)
 
     def operators(self, k: int) -> tuple[int, ...]:
         """Operators of a group, ascending."""
@@ -195,21 +196,17 @@ def seeds(seed: int, network: NetworkSource) -> Seed:
     return seed, int(network.fingerprint[:8], 16)
 
 
-def costs_of(flow: Dataflow, hardware: Hardware, scheme: LabelScheme) -> GroupCosts:
-    """The checker that labels: groups in the scheme's own mode, nothing tiled."""
-    return GroupCosts(flow, hardware, scheme=scheme, epilogue=False)
-
-
 def make(request: ShardRequest, flow: Dataflow, drawer: Callable[[GroupCosts], Draw]) -> Shard:
-    """Draw and label the groups of one network."""
-    costs = costs_of(flow, request.hardware, request.scheme)
-    return Shard.of(sample(costs, drawer(costs), request.groups, seeds(request.seed, request.network)), flow, request.settings)
+    """Draw and label the groups of one network, as its file has it."""
+    checker = Checker.of(seen(flow, request.scheme), request.hardware, request.scheme)
+    drawn = sample(checker, drawer(checker.costs), request.groups, seeds(request.seed, request.network))
+    return Shard.of(drawn, checker.costs.dataflow, request.settings)
 
 
-def outdated(shard: Shard, costs: GroupCosts) -> bool:
+def outdated(shard: Shard, checker: Checker) -> bool:
     """Whether labels differ from what the checker says now, as far as a few of them tell."""
     few = np.linspace(0, len(shard) - 1, min(CHECKED, len(shard))).astype(int).tolist()
-    return any(need(costs, shard.mask(k)) != shard.need[k] for k in few)
+    return any(checker.need(shard.mask(k)) != shard.need[k] for k in few)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------------------------------------
@@ -232,6 +229,7 @@ class Dataset:
     networks: tuple[NetworkSource, ...]
     shards: tuple[Shard, ...]  # per network
     sha256: str  # over the digests of all shards: names the data set
+    command: str  # that makes it, but for the folder
     load: Load
 
     @classmethod
@@ -239,11 +237,11 @@ class Dataset:
         """A finished data set. Raises InvalidConfig if it is none, or damaged."""
         data = read_manifest(folder)
         try:
-            listing = data["schemes"].get(scheme, {"finished": False})
+            listing = data["schemes"].get(scheme, {"finished": False, "command": ""})
             entries = [
                 (NetworkSource(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in listing.get("networks", ())
             ]
-            finished = listing["finished"] and bool(entries)
+            finished, command = listing["finished"] and bool(entries), str(listing["command"])
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
         if not finished:
@@ -254,7 +252,7 @@ class Dataset:
                 raise InvalidConfig(f"{path}: its SHA-256 is {digest_on_disk[:16]}..., {MANIFEST} says {listed[:16]}...")
             digest.update(listed.encode())
         shards = tuple(Shard.read(path) for _, path, _ in entries)
-        return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), load)
+        return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), command, load)
 
     def __len__(self) -> int:
         return len(self.needs)
@@ -269,8 +267,8 @@ class Dataset:
         """(groups,) int64: F_beta of the operator of each group that needs most by itself, in bytes."""
         neediest: list[np.ndarray] = []
         for n, shard in enumerate(self.shards):
-            costs = costs_of(self.flow(n), self.chip(n), self.scheme)
-            alone = np.array([need(costs, 1 << i) for i in range(len(costs.dataflow))], np.int64)
+            checker = self.checker(n)
+            alone = np.array([checker.need(1 << i) for i in range(len(self.flow(n)))], np.int64)
             neediest.append(np.maximum.reduceat(alone[shard.members], shard.offsets[:-1]))
         return np.concatenate(neediest)
 
@@ -298,16 +296,21 @@ class Dataset:
         return {}
 
     def flow(self, network: int) -> Dataflow:
-        """A network, as it was when its groups were labelled. Raises InvalidConfig if it has changed, or the checker has."""
+        """A network as the scheme sees it. Raises InvalidConfig if it, or the checker, has changed since its groups were labelled."""
         if network not in self._flows:
             entry = self.networks[network]
             flow = self.load(entry.source)
             if fingerprint(flow) != entry.fingerprint:
                 raise InvalidConfig(f"{entry.source}: is not the network that the data set was made of; make the data set anew")
-            if outdated(self.shards[network], costs_of(flow, self.chip(network), self.scheme)):
+            flow = seen(flow, self.scheme)
+            if outdated(self.shards[network], Checker.of(flow, self.chip(network), self.scheme)):
                 raise InvalidConfig(f"{entry.source}: the checker labels its groups otherwise than the data set does; make the data set anew")
             self._flows[network] = flow
         return self._flows[network]
+
+    def checker(self, network: int) -> Checker:
+        """What labels the groups of a network."""
+        return Checker.of(self.flow(network), self.chip(network), self.scheme)
 
     def chip(self, network: int) -> Hardware:
         """What the groups of a network were labelled for; its buffer does not count. Raises InvalidConfig if its shard names none."""

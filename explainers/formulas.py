@@ -16,6 +16,7 @@ Sources: arXiv 2501.00636, section II (LBDF, BRR); Cai, Wang and Zhang, LCTES'21
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -172,10 +173,9 @@ class Formulas:
             reached[:, i] = rows * members[:, i]
         return reached
 
-    def rings(self, members: np.ndarray) -> RingBytes:
-        """Rings of mode lbdf. A map that comes in is its first reader's."""
+    def ring_rows(self, members: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """(map, rows of the widest window that reads it, rows held), (groups,) int64 each, of mode lbdf; 0 in groups without the map."""
         reach = self.reach(members)
-        ring = RingBytes(np.zeros(members.shape), np.zeros(members.shape))
         for m in self._maps(members):
             made_inside = self._makes(members, m)
             window, head = np.zeros(len(members), np.int64), made_inside * reach[:, self.flow.producer[m]]
@@ -187,7 +187,13 @@ class Formulas:
             rows = window
             for read in self.readers[m]:
                 rows = np.maximum(rows, members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]))
-            owner = self._owner(members, m, made_inside)
+            yield m, window, rows
+
+    def rings(self, members: np.ndarray) -> RingBytes:
+        """Rings of mode lbdf. A map that comes in is its first reader's."""
+        ring = RingBytes(np.zeros(members.shape), np.zeros(members.shape))
+        for m, window, rows in self.ring_rows(members):
+            owner = self._owner(members, m, self._makes(members, m))
             at = np.flatnonzero(owner >= 0)
             np.add.at(ring.window, (at, owner[at]), window[at] * self.row_bytes[m])
             np.add.at(ring.kept, (at, owner[at]), (rows - window)[at] * self.row_bytes[m])
@@ -217,6 +223,12 @@ class Formulas:
     # -- bands -------------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
+    def own_maps(self) -> list[set[int]]:
+        """Per operator: maps that it reads itself; others are read by what follows it in flight."""
+        calls, operands = self.flow.calls, self.flow.operands
+        return [{o.map for o in found if o.input < len(call.operator.inputs)} for call, found in zip(calls, operands, strict=True)]
+
+    @cached_property
     def contracts(self) -> np.ndarray:
         """(operators,) bool: sums over the channels of one map, with constant weights."""
         flow = self.flow
@@ -230,7 +242,8 @@ class Formulas:
         """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums over them, where no view is between."""
         flow, takes = self.flow, np.zeros(len(self.flow), bool)
         for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
-            seen = [flow.maps[o.map].shape == call.shape(o.input) for o in flow.operands[i]]
+            own = self.own_maps[i] if self.contracts[i] else {o.map for o in flow.operands[i]}
+            seen = [flow.maps[o.map].shape == call.shape(o.input) for o in flow.operands[i] if o.map in own]
             if self.contracts[i]:
                 takes[i] = all(seen)
             else:
@@ -257,9 +270,12 @@ class Formulas:
                 if read.producer < 0:
                     continue
                 inside, source = in_group & members[:, read.producer], head[:, read.producer]
-                low, high = np.where(inside, np.minimum(low, source), low), np.where(inside, np.maximum(high, source), high)
                 before |= inside & deep[:, read.producer]
                 possible &= ~(inside & (flow.maps[read.map].rows == 1 < flow.heights[i]))
+                if contracts[i] and read.map not in self.own_maps[i]:
+                    possible &= ~(inside & (source >= 0))
+                    continue
+                low, high = np.where(inside, np.minimum(low, source), low), np.where(inside, np.maximum(high, source), high)
             segment[:, i] = high
             possible &= ~(in_group & (high >= 0) & ((low != high) | ~takes[i]))
             if contracts[i]:

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from explainers.checker import Checker
 from explainers.counterfactuals import cut_apart, link_weights
-from explainers.dataset import Dataset, costs_of
+from explainers.dataset import Dataset
 from explainers.graph import Batch, GroupGraph
 from explainers.model import neighbours
-from explainers.sampling import EDGES, need
+from explainers.sampling import EDGES
 from explainers.scheme_rule import Requirement, SchemeRule
-from lfopt.planning import GroupCosts
 
 HARD = 0.5  # of the groups with links weighted: the share whose weights are 0 and 1
 
@@ -70,11 +70,11 @@ class Material:
     def of(cls, dataset: Dataset, groups: np.ndarray, cut: int, rng: np.random.Generator) -> Material:
         """Of these groups, with links weighted in so many ways."""
         labelled = dict(zip(groups.tolist(), whole(dataset, groups), strict=True))
-        costs = {n: costs_of(dataset.flow(n), dataset.chip(n), dataset.scheme) for n in np.unique(dataset.network[groups]).tolist()}
+        checkers = {n: dataset.checker(n) for n in np.unique(dataset.network[groups]).tolist()}
         weighted: dict[int, tuple[Labelled, ...]] = {}
         for group, n in zip(groups.tolist(), dataset.network[groups].tolist(), strict=True):
             graph, ways = labelled[group].graph, cut if len(labelled[group].graph) > 1 else 0
-            weighted[group] = tuple(_in_pieces(graph, costs[n], dataset.rules(n), rng) for _ in range(ways))
+            weighted[group] = tuple(_in_pieces(graph, checkers[n], dataset.rules(n), rng) for _ in range(ways))
         return cls(labelled, weighted)
 
     def minibatches(self, groups: np.ndarray, operators: int, least: int, device: str) -> list[Minibatch]:
@@ -95,14 +95,14 @@ def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
     return labelled
 
 
-def _in_pieces(graph: GroupGraph, costs: GroupCosts, rules: SchemeRule, rng: np.random.Generator) -> Labelled:
+def _in_pieces(graph: GroupGraph, checker: Checker, rules: SchemeRule, rng: np.random.Generator) -> Labelled:
     """A group with links cut by chance, or weighted between one cut and the next."""
     mask = sum(1 << i for i in graph.operators)
-    stages = cut_apart(costs.dataflow, mask, rng)
+    stages = cut_apart(checker.costs.dataflow, mask, rng)
     shares = np.eye(len(stages))[-1] if rng.random() < HARD else rng.dirichlet(np.ones(len(stages)))
-    judged = [_labels(np.array([need(costs, piece) for piece in pieces])).max(0) for pieces in stages]
+    judged = [_labels(np.array([checker.need(piece) for piece in pieces])).max(0) for pieces in stages]
     ruled = [rules.of(pieces).max(0) for pieces in stages]
-    weights = link_weights(costs.dataflow, mask, stages, shares)
+    weights = link_weights(checker.costs.dataflow, mask, stages, shares)
     return Labelled(graph, weights, *(Requirement(*_mixed(np.array(each), shares)) for each in (ruled, judged)))
 
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from explainers.checker import Checker
 from explainers.graph import Batch, GroupGraphs
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
 
 BETAS = tuple(size << 10 for size in (128, 256, 512, 1024, 2048))  # bytes
 EDGES = (BETAS[0] // 2, *BETAS, 2 * BETAS[-1], 1 << 61)  # of the strata of F_beta; above the last: no buffer is large enough
@@ -39,20 +39,15 @@ class Sample:
     """Groups of one network, each with the least buffer that it runs whole from."""
 
     masks: tuple[int, ...]
-    needs: np.ndarray  # (groups,) int64: F_beta in bytes, in the scheme's own mode; a group is valid at beta iff it is less
+    needs: np.ndarray  # (groups,) int64: F_beta in bytes, in the mode that was asked about; a group is valid at beta iff it is less
     draws: np.ndarray  # (groups,) int32: number of the draw that first met the group
 
 
-def need(costs: GroupCosts, mask: int) -> int:
-    """F_beta of a group in the scheme's own mode, by the exact checker; more than any buffer where it never runs so."""
-    return costs.least_need(mask)[1]
-
-
-def sample(costs: GroupCosts, draw: Draw, count: int, seed: Seed) -> Sample:
+def sample(checker: Checker, draw: Draw, count: int, seed: Seed) -> Sample:
     """Up to `count` different groups, spread over the strata of F_beta; fewer where so many do not turn up."""
-    pool = _pool(costs, draw, count, seed)
+    pool = _pool(checker, draw, count, seed)
     masks = list(pool)
-    needs = np.array([need(costs, mask) for mask in masks], np.int64)
+    needs = np.array([checker.need(mask) for mask in masks], np.int64)
     single = np.array([mask & (mask - 1) == 0 for mask in masks], bool)
     new = np.array([origin.new for origin in pool.values()], bool)
     stratum = strata(needs)
@@ -73,19 +68,19 @@ class _Origin(NamedTuple):
     new: bool  # whether no group before it has the same structure
 
 
-def _pool(costs: GroupCosts, draw: Draw, count: int, seed: Seed) -> dict[int, _Origin]:
+def _pool(checker: Checker, draw: Draw, count: int, seed: Seed) -> dict[int, _Origin]:
     """All groups of so many draws that every stratum can be filled with different structures, as far as patience goes."""
     pool: dict[int, _Origin] = {}
     structures: set[int] = set()
     filled = np.zeros(STRATA, np.int64)
-    groups = GroupGraphs(costs.dataflow, costs.hardware)
-    for number in range(_patience(len(costs.dataflow))):
-        met = [mask for mask in dict.fromkeys(draw((*seed, number), _fits(costs, BETAS[number % len(BETAS)]))) if mask not in pool]
+    groups = GroupGraphs(checker.costs.dataflow, checker.costs.hardware)
+    for number in range(_patience(len(checker.costs.dataflow))):
+        met = [mask for mask in dict.fromkeys(draw((*seed, number), _fits(checker, BETAS[number % len(BETAS)]))) if mask not in pool]
         for mask, structure in zip(met, structure_hashes(groups, met).tolist(), strict=True):
             pool[mask] = _Origin(number, structure not in structures)
             if pool[mask].new:
                 structures.add(structure)
-                filled[strata(np.array(need(costs, mask)))] += 1
+                filled[strata(np.array(checker.need(mask)))] += 1
         if number >= LEAST_DRAWS and (filled[:-1].min() * (STRATA - 1) >= count or len(structures) >= ENOUGH * count):
             break
     return pool
@@ -96,8 +91,8 @@ def _patience(operators: int) -> int:
     return min(max(300_000 // max(operators, 1), 400), 3000)
 
 
-def _fits(costs: GroupCosts, beta: int) -> Fits:
-    return lambda mask: need(costs, mask) < beta
+def _fits(checker: Checker, beta: int) -> Fits:
+    return lambda mask: checker.need(mask) < beta
 
 
 def strata(needs: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """What the groups of one network need by a rule without parameters: where a network that learns begins, and what an explainer sees change.
 
-The rule of a scheme is its formula (`explainers.formulas`). A group that the formula says never to run counts with all its maps and weights whole:
-more than any group that can run, and the more, the larger the group.
+The rule of a mode is its formula (`explainers.formulas`, `explainers.beyond_formulas`), that of a scheme the least over its modes. A group that never
+runs by the rule counts with all its maps and weights whole: more than any group that can run, and the more, the larger the group.
 
 An explainer takes links away, or weighs them. Without some links, a group is in pieces, and needs what the neediest piece needs, each with rows of
 its own at the border. Between links that are there and links that are not, the requirement is interpolated: links are put in by falling weight, and
@@ -14,20 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from explainers.formulas import Formulas
+from explainers.beyond_formulas import BeyondFormulas
+from explainers.checker import LabelScheme
 from explainers.graph import GroupGraph, GroupGraphs, links, member_table
-from lfopt.ir import Hardware
+from lfopt.ir import Hardware, Scheme
 from lfopt.ops import Dataflow, bits
+from lfopt.planning import SCHEMES
+from lfopt.planning.costs import MAX_RECOMPUTE
 
-LabelScheme = Literal["lbdf", "brr", "resident"]
-FORMULAS: dict[LabelScheme, Callable[[Formulas, np.ndarray], np.ndarray]] = {
-    "lbdf": Formulas.by_lines,
-    "brr": Formulas.by_bands,
-    "resident": Formulas.by_lives,
+FORMULAS: dict[LabelScheme, Callable[[BeyondFormulas, np.ndarray], np.ndarray]] = {  # (groups, operators) bool -> (groups,) bytes, by mode
+    "lbdf": BeyondFormulas.by_lines,
+    "brr": BeyondFormulas.by_bands,
+    "resident": BeyondFormulas.by_lives,
+    "strips": BeyondFormulas.by_strips,
+    "sliced": BeyondFormulas.by_slices,
+    "gated": BeyondFormulas.by_gates,
 }
 WIDEST = 4  # bytes of an element where a group counts with everything whole
 KEPT = 200_000  # pieces whose requirement is remembered before this memory starts afresh
@@ -69,18 +74,19 @@ Judge = Callable[[Sequence[int]], np.ndarray]  # (pieces, as masks) -> (pieces, 
 
 
 class SchemeRule:
-    """The rule of a scheme on the groups of one dataflow and chip."""
+    """The rule of a scheme, or of one mode, on the groups of one dataflow and chip."""
 
-    def __init__(self, flow: Dataflow, hardware: Hardware, scheme: LabelScheme) -> None:
-        self.flow, self.hardware = flow, hardware
-        self.scheme: LabelScheme = scheme
+    def __init__(self, flow: Dataflow, hardware: Hardware, scheme: Scheme | LabelScheme, max_recompute: float = MAX_RECOMPUTE) -> None:
+        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators."""
+        self.flow, self.hardware, self.scheme = flow, hardware, scheme
+        self.modes: list[LabelScheme] = [mode for mode in FORMULAS if mode == scheme or (scheme in SCHEMES and mode in SCHEMES[scheme].modes)]
         self.groups = GroupGraphs(flow, hardware, self.evaluate)
-        self._formulas = Formulas(flow, hardware)
+        self._formulas = BeyondFormulas(flow, hardware, max_recompute)
         self._known: dict[int, np.ndarray] = {}
 
     def evaluate(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool: whether they never run."""
-        bytes_needed = FORMULAS[self.scheme](self._formulas, members)
+        bytes_needed = np.min([FORMULAS[mode](self._formulas, members) for mode in self.modes], 0)
         never = ~np.isfinite(bytes_needed)
         for k in np.flatnonzero(never).tolist():
             bytes_needed[k] = whole_bytes(self.flow, np.flatnonzero(members[k]).tolist())

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from explainers import train_pg, train_rg
-from explainers.controls import analytic
-from explainers.dataset import By, Dataset, Split, costs_of, splits
+from explainers.checker import Checker
+from explainers.controls import analytic, by_need
+from explainers.dataset import By, Dataset, Split, splits
 from explainers.fidelity import measures
 from explainers.fit import Checkpoint, ReportProgress, TrainingSettings, fit
 from explainers.graph import FEATURES, KINDS, Batch, GroupGraph
@@ -27,9 +28,9 @@ from explainers.predictor import HIDDEN, LAYERS, SMALLEST_SPREAD, SURE, Forecast
 from explainers.rg_explainer import Agent, link_scores
 from explainers.sampling import BETAS
 from explainers.scheme_rule import ValidityQuery
-from explainers.split import LINKS
+from explainers.split import LINKS, Explain
 from lfopt.ir import InvalidConfig
-from lfopt.planning import GroupCosts
+from lfopt.planning import SCHEMES
 
 SCHEMA = "lfopt.card/1"
 MEASURED = 300  # samples that explainers are measured on
@@ -128,7 +129,7 @@ def train_explainers(
     embedded = [predictor.embed(test) for test in tests]
     beside = {
         "random_links": measures([(test, rng.random(test.graph.links.shape[1])) for test in tests], predictor),
-        "analytic": measures([(test, analytic(_costs(test))(test.mask)) for test in tests], predictor),
+        "analytic": measures([(test, _analytic(test)(test.mask)) for test in tests], predictor),
     }
 
     def trained_explainer(
@@ -137,7 +138,7 @@ def train_explainers(
         card = {
             "schema": SCHEMA,
             "what": f"{what} for the predictor of scheme {dataset.scheme}; explained class: invalid",
-            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(queries), "measured_on": len(tests)},
+            "data": {**origin(dataset), "part": "train, random split", "samples": len(queries), "measured_on": len(tests)},
             "settings": {**asdict(details), "seed": settings.seed, "threads": settings.threads},
             "seconds": round(seconds, 1),
             "epochs": rounded(trained[1]),
@@ -174,10 +175,11 @@ def train_explainers(
     }
 
 
-def _costs(query: ValidityQuery) -> GroupCosts:
-    """The exact checker for a group's network, chip and buffer."""
+def _analytic(query: ValidityQuery) -> Explain:
+    """The analytic explainer for a group's network, chip, buffer and mode."""
     rule = query.rule
-    return costs_of(rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.scheme)
+    checker = Checker.of(rule.flow, replace(rule.hardware, buffer_bytes=int(query.buffer_bytes)), rule.modes[0])
+    return analytic(checker.costs) if rule.scheme in SCHEMES else by_need(rule.flow, checker.need)
 
 
 def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[ValidityQuery]:
@@ -222,13 +224,18 @@ def rescaled(weights: dict[str, np.ndarray], factor: float, graphs: Sequence[Gro
     return {**weights, **smaller, "head.0.weight": enter, "head.2.bias": bias}
 
 
+def origin(dataset: Dataset) -> dict[str, Any]:
+    """Which data set it is, and what makes it again."""
+    return {"sha256": dataset.sha256, "command": dataset.command}
+
+
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
     """What of the data set is in which part, network by network."""
     names = ("train", "validation", "test")
     counts = {name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks)) for name in names}
     networks = {source.stem: {"family": source.family, **{name: int(counts[name][n]) for name in names}} for n, source in enumerate(dataset.networks)}
     total = {name: int(counts[name].sum()) for name in names}
-    return {"sha256": dataset.sha256, "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
+    return {**origin(dataset), "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
 
 
 def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -60,7 +60,7 @@ class SearchConfig:
     budget: int = 5000  # plans, of the methods that sample
     time_limit: float | None = None  # seconds for the search by all methods, what follows it, and the steps of the plan; None: until done
     guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
-    screen: bool = False  # whether the predictor says which groups are worth checking
+    screen: bool = False  # whether a formula says which groups are worth checking
     profile: bool = False  # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
     propose: Proposal = "none"  # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
     objective: ObjectiveName = "bytes"  # what the plan is to have little of: bytes of DRAM, cycles, energy, or edp: energy x delay. By exact search
@@ -158,16 +158,10 @@ class Config:
         for name, shape in self.input_shapes.items():
             if not all(0 <= size < MAX_SIZE for size in shape):
                 raise InvalidConfig(f"input_shapes.{name}: found {list(shape)}; accepted: sizes from 0 to {MAX_SIZE - 1}")
-        if self.scheme in PREDICTED:
-            return
-        if self.search.guidance in LEARNED:
+        if self.search.guidance in LEARNED and self.scheme not in PREDICTED:
             accepted = f"none, random or analytic, or scheme {' or '.join(PREDICTED)}"
             raise InvalidConfig(
                 f"search.guidance: found {self.search.guidance} with scheme {self.scheme}, which has no predictor; accepted: {accepted}"
-            )
-        if self.search.screen:
-            raise InvalidConfig(
-                f"search.screen: found true with scheme {self.scheme}, which has no predictor; accepted: false, or scheme {' or '.join(PREDICTED)}"
             )
 
 

@@ -12,7 +12,7 @@ from math import log2
 
 from explainers.controls import analytic, random_links
 from explainers.predictor import Predictor
-from explainers.scheme_rule import FORMULAS, SchemeRule
+from explainers.scheme_rule import SchemeRule
 from explainers.split import Explain, Splitter
 from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
 from lfopt.ir import InvalidConfig
@@ -82,7 +82,5 @@ def predictor(costs: GroupCosts) -> Predictor:
 
 
 def rule(costs: GroupCosts) -> SchemeRule:
-    """What the predictor for the scheme begins with. Raises InvalidConfig where there is none."""
-    if costs.scheme not in FORMULAS:
-        raise InvalidConfig(f"scheme {costs.scheme}: found no rule for what its groups need; accepted: {', '.join(FORMULAS)}")
-    return SchemeRule(costs.dataflow, costs.hardware, costs.scheme)
+    """What a formula says that groups need, in whatever mode of the scheme needs the least; what the predictor for the scheme begins with."""
+    return SchemeRule(costs.dataflow, costs.hardware, costs.scheme, costs.max_recompute)

@@ -87,11 +87,11 @@ def test_no_explanation_and_no_prediction_makes_a_plan_illegal(search: Search, l
             assert assert_legal(costs, searched.groups) == searched.dram_bytes >= best
 
 
-@pytest.mark.parametrize("scheme", ["lbdf", "brr", "resident", "auto"])
+@pytest.mark.parametrize("scheme", ["lbdf", "brr", "resident", "auto", "all"])
 @pytest.mark.parametrize("search", SEARCHES)
-def test_guidance_works_for_every_scheme(search: Search, scheme: str) -> None:
+def test_guidance_and_screening_work_for_every_scheme(search: Search, scheme: str) -> None:
     costs = costs_of(traffic=Traffic.TILED, scheme=scheme, epilogue=True)
-    searched = guided(search, costs, analytic(costs), LIES["by lot"], budget=60, seed=1)
+    searched = guided(search, costs, analytic(costs), screener(rule(costs)), budget=60, seed=1)
     assert_legal(costs, searched.groups)
 
 
@@ -326,7 +326,6 @@ def test_wrong_guidance_is_refused_in_one_line_that_says_what_is_accepted() -> N
     assert "exact" in refused({"search": {"method": "exact", "screen": True}})
     assert "search.screen" in refused({"search": {"method": "local", "screen": "often"}})
     assert "scheme auto" in refused({"scheme": "auto", "search": {"method": "local", "guidance": "rg"}})
-    assert "scheme all" in refused({"scheme": "all", "search": {"method": "local", "screen": True}})
     with pytest.raises(InvalidConfig, match="accepted: random, analytic, gnne, pg, rg"):
         explainer(costs_of(), "none", 0)
 

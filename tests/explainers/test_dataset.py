@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from explainers.checker import Checker
 from explainers.dataset import HELD_OUT, Dataset, Shard, family, make, splits
 from explainers.graph import GroupGraphs
 from explainers.sampling import BETAS, gated, quotas, sample, shares, strata, structure_hashes
@@ -136,6 +137,23 @@ def test_networks_drawn_at_random_are_labelled_for_chips_of_their_own(tmp_path):
         assert [costs.modes["resident"].need(mask) for mask in read.masks(n)] == shard.need.tolist()
 
 
+@pytest.mark.parametrize(("scheme", "networks"), [("strips", NETWORKS[:2]), ("gated", NETWORKS[1:2])])
+def test_labels_of_a_mode_that_only_scheme_all_has_are_its_prices(tmp_path, monkeypatch, scheme, networks):
+    monkeypatch.setattr("explainers.sampling._patience", lambda operators: 80)
+    command(*NETWORKS[:2], out_dir=tmp_path / "set", scheme=scheme, groups=60, jobs=1, zoo=False)
+    read = Dataset.read(tmp_path / "set", scheme, dataflow)
+    assert [network.source for network in read.networks] == [*networks]
+    runs = 0
+    for n, shard in enumerate(read.shards):
+        costs = GroupCosts.of(dataflow(read.networks[n].source).graph, LABELLED_FOR, scheme="all", epilogue=False)
+        assert len(costs.dataflow) == len(read.flow(n)) < read.networks[n].operators
+        for mask, need in zip(read.masks(n), shard.need.tolist(), strict=True):
+            prices = [costs.modes[scheme].price(mask, beta, costs.groups.once(mask).total) for beta in BETAS]
+            assert [price is not None for price in prices] == [need < beta for beta in BETAS]
+            runs += need < BETAS[-1]
+    assert runs > 5
+
+
 def test_quotas_and_families():
     assert sum(quotas([("A", 100), ("A", 900), ("B", 50)], 700)) == 700
     assert quotas([("A", 4)], 700) == [5]
@@ -202,7 +220,7 @@ def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
 def test_repeated_blocks_stay_together(dataset_folder):
     """Two files of one network: every group has a twin."""
     once = Dataset.read(dataset_folder, "lbdf", dataflow)
-    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.sha256, once.load)
+    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.sha256, once.command, once.load)
     split = splits(twice, "random", 0)
     for part in (split.train, split.validation, split.test):
         assert sorted(part[part < len(once)] + len(once)) == sorted(part[part >= len(once)])
@@ -234,7 +252,7 @@ def test_a_seed_decides_everything_and_another_gives_other_groups(dataset_folder
 def test_structures_come_before_their_repeats():
     flow = dataflow("zoo:resnet34")
     costs = GroupCosts(flow, LABELLED_FOR, epilogue=False)
-    sampled = sample(costs, drawer(costs), 100, (0,))
+    sampled = sample(Checker(costs, "lbdf"), drawer(costs), 100, (0,))
     assert len(np.unique(structure_hashes(GroupGraphs(flow, LABELLED_FOR), sampled.masks))) == 100
 
 

@@ -206,14 +206,14 @@ class Refuse:
             raise ModuleNotFoundError(f"refused: {name}", name=name)
 
 sys.meta_path.insert(0, Refuse())
-from explainers.scheme_rule import FORMULAS, SchemeRule
+from explainers.scheme_rule import SchemeRule
 from explainers.pg_explainer import pg_explainer
 from explainers.predictor import Predictor
 from explainers.rg_explainer import rg_explainer
 from lfopt.app.commands.dataset import dataflow
 from lfopt.ir import Hardware
 
-for scheme in FORMULAS:
+for scheme in ("lbdf", "brr", "resident"):
     predictor, needs = Predictor.load(scheme), SchemeRule(dataflow("zoo:squeezenet1_1"), Hardware(1 << 17), scheme)
     mask = (1 << 12) - 1
     print(scheme, predictor.forecast(needs.groups.batch([mask])).invalid(1 << 17)[0])

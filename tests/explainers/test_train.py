@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from explainers import fit
-from explainers.dataset import Dataset, costs_of, splits
+from explainers.dataset import Dataset, splits
 from explainers.fit import TrainingSettings
 from explainers.graph import Batch
 from explainers.metrics import auroc, by, calibration_error, confusion, log_loss
@@ -21,7 +21,7 @@ from explainers.minibatches import Material, collate, whole
 from explainers.predictor import Predictor
 from explainers.sampling import BETAS
 from explainers.train import train_predictor
-from lfopt.app.commands.dataset import LABELLED_FOR, dataflow
+from lfopt.app.commands.dataset import dataflow
 from lfopt.app.commands.dataset import dataset as make_dataset
 from lfopt.app.commands.train import train as command
 from lfopt.fusion import connected_parts
@@ -73,6 +73,7 @@ def test_the_card_says_what_the_stored_weights_do(trained, data):
     test_metrics = card["metrics"]["test"]
     assert {key: test_metrics[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
     assert card["data"]["sha256"] == data.sha256
+    assert card["data"]["command"] == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 200 --drawn 0 --seed 0 --scheme lbdf"
     assert card["data"]["groups"]["test"] == len(part)
     assert sum(network["test"] for network in card["data"]["networks"].values()) == len(part)
     for cut in ("by_beta", "by_family", "by_network"):
@@ -132,7 +133,7 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
     assert [*material.whole] == [*material.weighted] == part.tolist()
     seen = 0
     for group in part.tolist():
-        graph, costs = material.whole[group].graph, costs_of(data.flow(int(data.network[group])), LABELLED_FOR, "lbdf")
+        graph, checker = material.whole[group].graph, data.checker(int(data.network[group]))
         assert len(material.weighted[group]) == (2 if len(graph) > 1 else 0)
         for labelled in material.weighted[group]:
             assert labelled.graph is graph and ((labelled.weights >= 0) & (labelled.weights <= 1)).all()
@@ -144,7 +145,7 @@ def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(d
                     neighbours[v] |= int(there) << u
                 parts = connected_parts(neighbours, (1 << len(graph)) - 1)
                 masks = [sum(1 << graph.operators[k] for k in bits(piece)) for piece in parts]
-                assert 2**labelled.need.log2_bytes == pytest.approx(max(costs.least_need(mask)[1] for mask in masks))
+                assert 2**labelled.need.log2_bytes == pytest.approx(max(checker.need(mask) for mask in masks))
             else:
                 assert labelled.need.log2_bytes < material.whole[group].need.log2_bytes + 1
     assert seen > 5

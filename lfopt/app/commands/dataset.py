@@ -15,16 +15,15 @@ import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
+from explainers.checker import Checker, LabelScheme, seen
 from explainers.dataset import (
     CHIP,
     MANIFEST,
     SCHEMA,
     Dataset,
-    LabelScheme,
     NetworkSource,
     Shard,
     ShardRequest,
-    costs_of,
     family,
     fingerprint,
     make,
@@ -54,12 +53,13 @@ CHIPS = (  # for networks drawn at random, by their seeds
     replace(LABELLED_FOR, channel_align=8),
 )
 IN_PAPER: tuple[LabelScheme, ...] = ("lbdf", "brr")
+GATES: dict[LabelScheme, bool] = {"brr": False, "gated": True}  # schemes for networks without squeeze-and-excite gates, or for those with
 
 
 def dataset(
     *models: str,
     out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
-    scheme: Literal["lbdf", "brr", "resident", "both"] = "both",
+    scheme: LabelScheme | Literal["both"] = "both",
     groups: int = 11_000,
     drawn: int = 0,
     seed: int = 0,
@@ -80,7 +80,8 @@ def dataset(
     out_dir
         Folder of the data set.
     scheme
-        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), resident, or both of the first two, one after the other.
+        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), or both of them, one after the other; resident; or in a mode that
+        only scheme all has: strips, sliced, gated (networks without squeeze-and-excite are left out).
     groups
         Groups of each scheme; each gives five samples, one per buffer size.
     drawn
@@ -109,7 +110,7 @@ def dataset(
         job = _Labelling(out_dir, groups, seed, tuple(network for network, _ in candidates), _command(models, groups, drawn, seed, whole_zoo=zoo))
         job.start()
         for name in schemes:
-            kept = [network for network, gates in candidates if name != "brr" or not gates]
+            kept = [network for network, gates in candidates if GATES.get(name, gates) == gates]
             job.run(name, kept, [network.name for network, gates in candidates if network not in kept], report, workers)
             if pyg:
                 report(f"{name}: graphs for PyTorch Geometric", 1.0)
@@ -269,7 +270,8 @@ class _Labelling:
             return None
         if shard.settings != request.settings:
             raise InvalidConfig(f"{path}: was made with other settings; accepted: the same, or another folder")
-        if outdated(shard, costs_of(dataflow(request.network.source), request.hardware, request.scheme)):
+        flow = seen(dataflow(request.network.source), request.scheme)
+        if outdated(shard, Checker.of(flow, request.hardware, request.scheme)):
             raise InvalidConfig(f"{path}: has other labels than the checker gives now; remove it, or take another folder")
         return self._entry(request, shard)
 
@@ -324,7 +326,7 @@ def _print(scheme: str, manifest: dict[str, Any]) -> None:
     out.print(f"[bold]{scheme}: % of groups that are valid, by KiB of buffer[/]")
     out.print(spread(("network", "family", "groups", "samples", *sizes), rows, stretch=(0, 1), bold={len(entries)}))
     if manifest["left_out"]:
-        out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(manifest['left_out']))}")
+        out.print(f"[dim]left out for their squeeze-and-excite gates, or the lack of them:[/] {escape(', '.join(manifest['left_out']))}")
     if short := [f"{entry['network']['name']} {entry['asked'] - entry['groups']}" for entry in entries if entry["groups"] < entry["asked"]]:
         out.print(f"[dim]fewer groups turned up than were asked for:[/] {escape(', '.join(short))}")
     out.print()

@@ -118,7 +118,7 @@ def search(
         Whose explanations say where a method that samples splits groups that do not fit: those of a network (rg, pg, gnne), bytes from the row
         schedule (analytic), links at random (random), or none.
     screen
-        Whether the predictor says which groups are worth checking.
+        Whether a formula says which groups are worth checking; of any scheme.
     propose
         mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types make.
     profile

@@ -8,14 +8,15 @@ import json
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from explainers.scheme_rule import LabelScheme
+from explainers.checker import LabelScheme
 from lfopt.app.answers.networks import TrainAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
+from lfopt.app.config import PREDICTED
 from lfopt.app.deadline import ReportProgress
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.screen import err, out, progress_line, shown, spread
@@ -97,7 +98,7 @@ def train(
     options = "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
     command = f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples {samples} --seed {seed} --seeds {seeds}"
     files = _Files(out_dir, log, command=f"{command} --threads {threads}", resume=resume)
-    for name in get_args(LabelScheme) if everything else (scheme,):
+    for name in PREDICTED if everything else (scheme,):
         data = torch.Dataset.read(dataset, name, dataflow)
         with progress_line() as report:
             job = _Training(torch, data, settings, seeds, files, report)

@@ -1,0 +1,163 @@
+"""What a group needs in modes that no paper has, as `explainers.formulas` has it of the others.
+
+* `by_strips`, of mode strips: rings of as many rows as in mode lbdf, each row as long as a strip of its map. Which columns of every map a strip
+  takes follows from its readers, backwards, as in the planner (`lfopt.planning.strips`); here of two strips for each number of strips, the one in
+  the middle, since inner strips are alike, and the last. The least over the numbers of strips whose multiply-accumulates, halos included, are
+  allowed; infinite if none are.
+* `by_slices`, `by_gates`, of modes sliced and gated: what the planner says. Few groups can run so, and are told at a look: segments from one
+  contraction to another, blocks around a gate. What they need is a closed form there, no schedule that would have to be run: nothing is left to
+  estimate.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from explainers.formulas import Formulas
+from lfopt.ir import NEVER, Hardware
+from lfopt.ops import Dataflow
+from lfopt.ops.columns import column_count
+from lfopt.planning import MODES
+from lfopt.planning.costs import MAX_RECOMPUTE
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes import ExecutionMode, Space
+from lfopt.planning.strips import ROUNDING, Strips, Taps
+
+EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # strips tried, of whole columns of the narrowest map
+UNEVEN = (2, 3, 4, 6, 8)  # strips tried that need not be so; the planner tries 2 to 64 of either
+COUNTS = np.array(EVEN + UNEVEN)
+IS_EVEN = np.arange(len(COUNTS)) < len(EVEN)
+AT_ONCE = 256  # groups worked out together: their arrays stay in the cache
+NOTHING = (1 << 30, -1)  # first column, and one past the last, of a map that nothing needs
+
+
+class StripEnds(NamedTuple):
+    """Columns of a map at cuts of the results: (groups, COUNTS, cuts) int32 each."""
+
+    low: np.ndarray  # first column that is needed from the cut on
+    high: np.ndarray  # one past the last column that is needed up to the cut
+
+
+class BeyondFormulas(Formulas):
+    """All formulas, bound to one dataflow and chip. `max_recompute`: multiply-accumulates that a group may do, over those of its operators."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware, max_recompute: float = MAX_RECOMPUTE) -> None:
+        super().__init__(flow, hardware)
+        self.max_recompute = max_recompute
+        self.macs = np.array(flow.macs, np.float64)  # (operators,)
+        self.columns = np.array([column_count(m.shape) for m in flow.maps], np.int64)  # (maps,)
+
+    def by_slices(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes, in mode sliced; infinite where the group is no segment."""
+        return self._planned(self._sliced, members)
+
+    def by_gates(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes, in mode gated; infinite where the group is none of a block around a gate."""
+        return self._planned(self._gated, members)
+
+    def by_strips(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes, in mode strips; infinite where the group cannot run so."""
+        able = np.array([taps is not None for taps in self._taps], bool)
+        possible = np.flatnonzero(~(members & ~able).any(1))
+        needs = np.full(len(members), np.inf)
+        for start in range(0, len(possible), AT_ONCE):
+            batch = possible[start : start + AT_ONCE]
+            needs[batch] = self._in_strips(members[batch])
+        return needs
+
+    # -- what the planner says ---------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _groups(self) -> Groups:
+        return Groups(self.flow, self.hardware)
+
+    @cached_property
+    def _sliced(self) -> ExecutionMode:
+        return MODES["sliced"](self._groups, Space(max_recompute=self.max_recompute))
+
+    @cached_property
+    def _gated(self) -> ExecutionMode:
+        return MODES["gated"](self._groups, Space(max_recompute=self.max_recompute))
+
+    @staticmethod
+    def _planned(mode: ExecutionMode, members: np.ndarray) -> np.ndarray:
+        needs = [mode.need(sum(1 << i for i in np.flatnonzero(group).tolist())) for group in members]
+        return np.array([need if need < NEVER else np.inf for need in needs], np.float64)
+
+    # -- strips ------------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _taps(self) -> list[tuple[Taps, ...] | None]:
+        """Per operator: columns that it reads of its maps; None where it cannot be computed a strip at a time."""
+        return Strips(self._groups, self.max_recompute).taps
+
+    def _in_strips(self, members: np.ndarray) -> np.ndarray:
+        """(groups,): `by_strips` of groups of operators that are able."""
+        count, narrowest = (columns[:, None] for columns in self._narrowest(members))
+        grain = np.where(IS_EVEN, np.maximum(count // narrowest, 1), 1)
+        width = -(-count // (COUNTS * grain)) * grain  # of a strip, in columns of the results
+        strips = -(-count // width)
+        first, last = (strips - 1) // 2 * width, (strips - 1) * width  # where the strip in the middle begins, and the last one
+        ends = self._ends(members, np.stack((first, np.minimum(first + width, count), last), 2), count[:, :, None])
+        allowed, held, macs = (strips > 1) & (count > 1), np.zeros(strips.shape), np.zeros(strips.shape)
+        for m, _, rows in self.ring_rows(members):
+            low, high = ends[m]
+            if self.columns[m] > 1:  # every strip has columns that the one before has not, the last one too
+                allowed &= (rows == 0)[:, None] | (high[:, :, 2] < self.columns[m])
+            widest = np.maximum(high[:, :, 1] - low[:, :, 0], self.columns[m] - low[:, :, 2])
+            held += widest * (rows * self.row_bytes[m] / self.columns[m])[:, None]
+        for i in self._operators(members):
+            m = self.flow.results[i][0]
+            halo = (ends[m].high - ends[m].low)[:, :, 1] * (self.columns[m] > 1)
+            macs += (members[:, i] * self.macs[i])[:, None] * (1 + (strips - 1) * halo / self.columns[m])
+        allowed &= macs <= self.max_recompute * (1 + ROUNDING) * (members @ self.macs)[:, None]
+        return np.where(allowed, held, np.inf).min(1) + members @ self.weight_bytes
+
+    def _narrowest(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(groups,) each: columns of the narrowest result that leaves, and of the narrowest map that has several columns."""
+        most = self.columns.max(initial=1)
+        count, narrowest = np.full(len(members), most), np.full(len(members), most)
+        for m in self._maps(members):
+            made_inside = self._makes(members, m)
+            count = np.where(made_inside & self._leaves(members, m), np.minimum(count, self.columns[m]), count)
+            if self.columns[m] > 1:
+                touched = made_inside | members[:, [read.reader for read in self.readers[m]]].any(1)
+                narrowest = np.where(touched, np.minimum(narrowest, self.columns[m]), narrowest)
+        return count, narrowest
+
+    def _ends(self, members: np.ndarray, at: np.ndarray, count: np.ndarray) -> dict[int, StripEnds]:
+        """Of every map, at cuts `at` (groups, COUNTS, cuts) of results that have `count` (groups, 1, 1) columns; as in `lfopt.planning.strips`."""
+        ends = dict[int, StripEnds]()
+
+        def need(m: int, groups: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+            """What some groups, (groups,) bool, need of a map beside what they need already."""
+            if m not in ends:
+                ends[m] = StripEnds(*(np.full(at.shape, bound, np.int32) for bound in NOTHING))
+            np.minimum(ends[m].low, low, out=ends[m].low, where=groups[:, None, None])
+            np.maximum(ends[m].high, high, out=ends[m].high, where=groups[:, None, None])
+
+        def cover(m: int) -> None:
+            """Strips of a map leave no gap, and end where it does."""
+            low, high = ends[m]
+            np.minimum(low, high, out=low)
+            low[at == 0] = 0
+            high[at == count] = self.columns[m]
+
+        for i in reversed(self._operators(members)):
+            inside, (made, *others) = members[:, i], self.flow.results[i]
+            for m in (made, *others):
+                cut = (2 * at * self.columns[m] + count) // (2 * count)  # in proportion, to the nearest
+                need(m, inside & self._leaves(members, m), cut, cut)
+                need(made, inside, *ends[m])
+            cover(made)
+            for m in others:  # they advance together
+                need(m, inside, *ends[made])
+            low, high = (np.clip(columns, 0, self.columns[made]) for columns in ends[made])
+            for taps in self._taps[i] or ():
+                need(taps.map, inside, taps.low[low], taps.high[high])
+        for m in ends:
+            cover(m)
+        return ends

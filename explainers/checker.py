@@ -1,0 +1,40 @@
+"""The planner as it labels groups: the buffer that they need in one mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lfopt.ir import Hardware
+from lfopt.ops import Dataflow
+from lfopt.ops.flight import attending, in_flight
+from lfopt.planning import SCHEMES, GroupCosts
+
+LabelScheme = Literal["lbdf", "brr", "resident", "strips", "sliced", "gated"]  # modes that a group needs some buffer for
+
+
+@dataclass(frozen=True, eq=False)
+class Checker:
+    """Groups of one dataflow and chip in one mode, nothing tiled."""
+
+    costs: GroupCosts  # of a scheme that has the mode
+    mode: LabelScheme
+
+    @classmethod
+    def of(cls, flow: Dataflow, hardware: Hardware, mode: LabelScheme) -> Checker:
+        """`flow`: as `seen`."""
+        return cls(GroupCosts(flow, hardware, scheme=scheme_with(mode), epilogue=False), mode)
+
+    def need(self, mask: int) -> int:
+        """F_beta in bytes: the group runs so from a buffer iff it is larger; NEVER where no buffer is large enough."""
+        return self.costs.modes[self.mode].need(mask)
+
+
+def scheme_with(mode: LabelScheme) -> str:
+    """The first scheme that has a mode: the one that has no other, where there is such."""
+    return next(name for name, row in SCHEMES.items() if mode in row.modes)
+
+
+def seen(flow: Dataflow, mode: LabelScheme) -> Dataflow:
+    """A network as the scheme of a mode sees it: with elementwise operators in flight, and attentions as one operator, where it has such."""
+    return in_flight(attending(flow)) if SCHEMES[scheme_with(mode)].flights else flow
