@@ -65,7 +65,7 @@ class PlannedGroup:
     mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
-    required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, computed row by row; 0: any will do; None: lfopt.plan/1 did not say
+    required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, one row at a time; 0: any will do; None: lfopt.plan/1 did not say
     allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
     inputs: tuple[str, ...]  # maps loaded
