@@ -20,7 +20,7 @@ HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \'&\\u003c{{ 7*7 }
 
 
 def page_inputs(model: str, buffer_bytes: int, folder: Path) -> SimpleNamespace:
-    """A plan on disk with everything that a page is page_inputs of."""
+    """A plan on disk with everything that a page is made of."""
     run(Config(model=model, hardware=Hardware(buffer_bytes=buffer_bytes)), folder)
     plan, graph = read_plan(folder), load(folder / "simplified.onnx")
     costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)

@@ -168,7 +168,7 @@ def test_wrong_input_to_report_is_one_line_and_leaves_nothing(squeezenet, lfopt,
         ("report", squeezenet.folder, "-o", "no/such/folder/r.html"): "a file name in a folder that exists",
         ("report", squeezenet.folder, "--sweep-seconds", "-1"): "--sweep-seconds: found -1",
         ("report", squeezenet.folder, "--explain-seconds", "-1"): "--explain-seconds: found -1",
-        ("report", other): "the plan was page_inputs for 0000000000000000",
+        ("report", other): "the plan was made for 0000000000000000",
     }
     for arguments, said in cases.items():
         done = lfopt(*arguments, check=False)
