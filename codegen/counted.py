@@ -20,7 +20,7 @@ from codegen.boxes import InFlight, OnBoxes, OnChip
 from codegen.layout import CTYPES, Layout
 from codegen.loops.nest import Array
 from codegen.loops.table import loops
-from codegen.model import LINE
+from codegen.memory import LINE
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import (

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
-from lfopt.ops import Dataflow, Family, Mapping, bits
+from lfopt.ops import Call, Dataflow, Family, Mapping, bits
 from lfopt.ops.parameters import permutation, reduced_axes
 from lfopt.ops.traits import Arithmetic
 
@@ -316,7 +316,7 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         if not (moves or spec.elementwise) or not free >= {*results}:
             continue
         for operand in operands:
-            (m,), seen = results, found[operand.map].seen(_required(call.tensors[operand.input]))
+            (m,), seen = results, found[operand.map].seen(tensor_of(call, operand.input))
             if seen is None or not (moves or seen.shape == call.result):
                 continue
             there = seen.permuted(permutation(call), flow.maps[m]) if moves else Layout(flow.maps[m], seen.order)
@@ -347,7 +347,7 @@ def _accepted(flow: Dataflow, m: int, layout: Layout, ringed: int) -> bool:
         for operand in flow.operands[i]:
             if operand.map != m:
                 continue
-            seen = layout.seen(_required(call.tensors[operand.input]))
+            seen = layout.seen(tensor_of(call, operand.input))
             if seen is None:
                 return False
             if seen.usual:
@@ -362,6 +362,8 @@ def _accepted(flow: Dataflow, m: int, layout: Layout, ringed: int) -> bool:
     return True
 
 
-def _required(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None, "a map is not an absent operand"
-    return tensor
+def tensor_of(call: Call, index: int) -> Tensor:
+    """An input that is there, as an operator sees it."""
+    found = call.tensors[index]
+    assert found is not None, f"{call.operator.name}: input {index} is absent"
+    return found

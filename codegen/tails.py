@@ -15,9 +15,8 @@ import numpy as np
 
 from codegen.blob import Blob
 from codegen.elements import Element
-from codegen.layout import Image, Layout
+from codegen.layout import Image, Layout, tensor_of
 from codegen.source import Unsupported
-from lfopt.ir import Tensor
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.parameters import permutation
 
@@ -32,9 +31,13 @@ class Extra:
     name: str  # of a C variable: its address
     reach: Reach
     map: int  # index into Dataflow.maps; -1: a constant
-    pointer: str  # C expression, of a constant
+    values: bytes = b""  # of a constant: its floats
     every: int = 1  # pixels that read the same channels, of a row
     pitch: int = 0  # elements from one pixel to the next, where those of others lie between; 0: as many as there are channels
+
+    def place(self, blob: Blob) -> str:
+        """C expression: address of the constant."""
+        return blob.add(np.frombuffer(self.values, np.float32))
 
     def vector(self, address: str, stored: Element) -> str:
         """C expression for the vector at an address."""
@@ -189,7 +192,7 @@ def expression(call: Call, terms: Sequence[str]) -> str:
     return UNARY[kind](call, terms[0]) if kind in UNARY else BINARY[kind](*terms)
 
 
-def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start: int, frame: Layout, blob: Blob, *, whole: bool) -> Tail:
+def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start: int, frame: Layout, *, whole: bool) -> Tail:
     """The tail of elementwise operators on map `start`, whose elements lie as `frame` says; `lie`: the layouts of all maps, `whole`: not row by row.
 
     Truth values are 1 and 0 on the way. Raises Unsupported for operands that do not follow the result as a Reach says.
@@ -207,7 +210,7 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
             if m in known and in_step(call, index, lie[m], lie[flow.results[i][0]]):
                 terms.append(known[m])
                 continue
-            extra = _extra(flow, lie, i, index, m, frame, f"q{len(extras)}", blob)
+            extra = _extra(flow, lie, i, index, m, frame, f"q{len(extras)}")
             if not whole and m >= 0 and extra.reach not in ("channel", "one") and lie[m].image.rows != frame.image.rows:
                 raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}), input {index}: found a map of other rows; accepted: as many")
             same = next((e for e in extras.values() if replace(e, name=extra.name) == extra), extra)
@@ -232,7 +235,7 @@ def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:
     """Whether every element of an elementwise operator's result lies where the one that it is made from lies."""
-    seen = read.seen(_tensor(call, index))
+    seen = read.seen(tensor_of(call, index))
     if seen is None:
         return False
     axes = permutation(call) if call.operator.kind == "Transpose" else range(len(seen.shape))
@@ -243,16 +246,10 @@ def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:
     )
 
 
-def _tensor(call: Call, index: int) -> Tensor:
-    found = call.tensors[index]
-    assert found is not None, f"{call.operator.name}: input {index} is absent"
-    return found
-
-
-def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, frame: Layout, name: str, blob: Blob) -> Extra:
+def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, frame: Layout, name: str) -> Extra:
     call, made = flow.calls[i], lie[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
-    tensor, values = _tensor(call, index), call.values[index]
+    tensor, values = tensor_of(call, index), call.values[index]
     missing = len(made.shape) - len(tensor.shape)
     full = (1,) * missing + tensor.shape
     if tensor.dtype != "float32" or call.operator.kind == "Transpose":
@@ -273,7 +270,7 @@ def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, fr
     except ValueError:
         wanted = "the same, or one value a channel, a pixel or in all"
         raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(made.shape)}; accepted: {wanted}") from None
-    return Extra(name, reach, m, "" if packed is None else blob.add(packed), every, pitch)
+    return Extra(name, reach, m, b"" if packed is None else np.ascontiguousarray(packed, np.float32).tobytes(), every, pitch)
 
 
 def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, int]:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.blob import Blob
-from codegen.kernels.heads import WITH_TAIL, takes_tail
+from codegen.kernels.table import WITH_TAIL, takes_tail
 from codegen.layout import Layout
 from codegen.source import Unsupported
 from codegen.tails import in_step, is_elementwise, tail
@@ -129,7 +128,7 @@ def _follows(flow: Dataflow, lie: Sequence[Layout], chain: list[int], i: int, *,
     if any(not in_step(flow.calls[i], o.input, lie[o.map], own) for o in read):
         return False
     try:
-        found = tail(flow, lie, chain[1:] + [i], flow.results[chain[0]][0], first, Blob(), whole=whole)
+        found = tail(flow, lie, chain[1:] + [i], flow.results[chain[0]][0], first, whole=whole)
         alike = first.by_rows and own.by_rows and first.tensor.rows == own.tensor.rows
         return (whole or alike) and takes_tail(flow.calls[chain[0]], found)
     except Unsupported:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from codegen.kernels.unit import Unit
-from codegen.layout import Layout
+from codegen.layout import Layout, tensor_of
 from codegen.tails import arity, expression, number
+from codegen.writer import Module
 from lfopt.ops import Call
 from lfopt.ops.attention import Attention
 
@@ -19,11 +20,16 @@ from lfopt.ops.attention import Attention
 class HeadMatrix:
     """A matrix for every head: how its elements lie."""
 
-    pointer: str  # C expression for the first
+    pointer: str  # C expression for the first; of a constant ""
     ctype: str
     heads: tuple[tuple[int, int], ...]  # of every axis before the last two, of one head after the other: extent, elements from one index to the next
     down: int  # elements from one row to the next
     across: int  # and from one column
+    values: np.ndarray | None = None  # of a constant
+
+    def place(self, out: Module) -> str:
+        """C expression for the first element."""
+        return self.pointer if self.values is None else out.constant(self.values)
 
     @property
     def first(self) -> str:
@@ -109,7 +115,8 @@ class AttentionOperands:
         self.a, self.b = self._operand(form.product, 0), self._operand(form.product, 1)
         self.v = self._operand(form.mixing, 1)
         made = unit.layouts(unit.result)
-        self.y = HeadMatrix(unit.address(unit.result, "0"), unit.stored(unit.result).ctype, _stack(made, made.shape), *made.strides[-2:])
+        down, across = made.strides[-2:]
+        self.y = HeadMatrix(unit.address(unit.result, "0"), unit.stored(unit.result).ctype, _stack(made, made.shape), down, across)
         self.scores = self._before()
 
     @property
@@ -120,12 +127,10 @@ class AttentionOperands:
 
     def _operand(self, call: Call, index: int) -> HeadMatrix:
         """An operand of a product, or of an operator on scores, that is a map or a constant as it is."""
-        tensor, value = call.tensors[index], call.values[index]
-        assert tensor is not None, "an operand of attention is there"
+        tensor, value = tensor_of(call, index), call.values[index]
         if value is not None:
             seen = Layout(tensor, tuple(range(len(tensor.shape))))
-            pointer = self.unit.blob.add(value.astype(np.float32))
-            return _matrix(call, seen, pointer, "float")
+            return replace(_matrix(call, seen, "", "float"), values=value.astype(np.float32))
         flow = self.unit.flow
         m = next(o.map for o in flow.operands[flow.calls.index(call)] if o.input == index)
         seen = self.lie[m].seen(tensor)
@@ -184,12 +189,12 @@ class AttentionOperands:
             full = np.pad(full, [(0, 0)] * (full.ndim - 1) + [(0, self.padded - queries)])
         steps = [0 if extent == 1 else prod(full.shape[k + 1 :]) for k, extent in enumerate(full.shape[:-2])]
         heads = tuple(zip(call.result[:-2], steps, strict=True))
-        return HeadMatrix(self.unit.blob.add(full), "float", heads, int(queries > 1), full.shape[-1] if keys > 1 else 0)
+        return HeadMatrix("", "float", heads, int(queries > 1), full.shape[-1] if keys > 1 else 0, full)
 
 
 def _matrix(call: Call, seen: Layout, pointer: str, ctype: str) -> HeadMatrix:
-    steps = [0, 0, *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True))]
-    return HeadMatrix(pointer, ctype, _stack(seen, call.result), *steps[-2:])
+    *_, down, across = 0, 0, *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True))
+    return HeadMatrix(pointer, ctype, _stack(seen, call.result), down, across)
 
 
 def _stack(seen: Layout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:

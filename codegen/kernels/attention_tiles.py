@@ -21,7 +21,7 @@ from codegen.kernels.attention_operands import AttentionOperands, HeadMatrix, Sc
 from codegen.kernels.unit import Unit
 from codegen.tails import number
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 
 MOST_SUMS = 16  # keys, or elements of values, that are summed at a time, at most
 BOUND = 2.0**20  # far enough from the largest float for sums of values times weights
@@ -72,7 +72,7 @@ class TileRun:
 class TileFunctions:
     """Prints the functions of tiles, and says what they are called: of those that another attention has, as they are called there."""
 
-    def __init__(self, out: Writer, unit: Unit, operands: AttentionOperands, block: int, k: HeadMatrix, v: HeadMatrix) -> None:
+    def __init__(self, out: Module, unit: Unit, operands: AttentionOperands, block: int, k: HeadMatrix, v: HeadMatrix) -> None:
         """`block`: keys in a block, at most; `k`, (elements, keys), and `v`, (keys, elements): as tiles read them."""
         self.out, self.unit, self.operands, self.block, self.k, self.v = out, unit, operands, block, k, v
         self.scores, self.windows = operands.scores, operands.form.window is not None
@@ -304,8 +304,9 @@ class TileFunctions:
     def _function(self, head: str, body: Writer) -> str:
         """The name of the function with this head, whose name stands as NAME there."""
         self.functions += 1
-        lines = [*body.text().splitlines(), "}", ""]
-        return self.out.function(f"{self.unit.name}_{self.functions}", lambda name: self.out(f"{head.replace('NAME', name)} {{", *lines))
+        name, text = f"{self.unit.name}_{self.functions}", Writer()
+        text(f"{head.replace('NAME', name)} {{", *body.text().splitlines(), "}")
+        return self.out.function(name, text)
 
     def _places(self, tile: QueryTile) -> str:
         """C statement: what is kept of a tile at `w`, behind its queries."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -17,14 +16,14 @@ from codegen.kernels.packed import BLOCK, LANES, Bytes, constants
 from codegen.kernels.tiles import Channels, pixels, works
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 
 PIXELS = 8  # of a tile
 # channels of 64, as four vectors hold them: of every lane of 16 bytes, four in turn
 IN_LANES = np.arange(BLOCK).reshape(4, 4, 4).transpose(1, 0, 2).reshape(-1)
 
 
-def depthwise(out: Writer, unit: Unit, window: Window, products: Products) -> None:
+def depthwise(out: Module, unit: Unit, window: Window, products: Products) -> None:
     """The kernel of a convolution of every channel on its own."""
     source, made = extents(unit, window.map), extents(unit, unit.result)
     full = made.channels // BLOCK
@@ -34,19 +33,20 @@ def depthwise(out: Writer, unit: Unit, window: Window, products: Products) -> No
     along = pixels(made.pixels, min(PIXELS, made.pixels), window.strides[1], (), source.pixels)
     names: dict[tuple[int, int], str] = {}
     for size, wide in dict.fromkeys((part.size, len(c.lanes)) for c in across for part in along):
-        names[size, wide] = out.function(f"{unit.name}_{len(names)}", partial(_tile, out, unit, window, size, wide, products))
+        name = f"{unit.name}_{len(names)}"
+        names[size, wide] = out.function(name, _tile(unit, window, size, wide, products, name))
     taps, begin, ends = _taps(products.held[:, 0]), products.constants(is_signed(unit, window.map)), Bytes.of(unit)
     with out.kernel(unit.name):
         rows(out, unit, window, products.zero_in, LANES)
         out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        ends.declare(out)
+        out.all(ends.declaration(out))
         by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             first, wide = channels.first // LANES, len(channels.lanes)
             stop = first + wide * channels.tiles
             w = taps[first:stop].reshape(channels.tiles, wide, *taps.shape[1:]).transpose(0, 2, 3, 1, 4, 5)
-            out(f"const int8_t *w = {constants(unit, np.ascontiguousarray(w))} + t * {w[0].size};")
-            out(f"const int32_t *by = {constants(unit, begin[first:stop])} + t * {wide * products.rows * LANES};")
+            out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + t * {w[0].size};")
+            out(f"const int32_t *by = {constants(out, begin[first:stop])} + t * {wide * products.rows * LANES};")
             out(f"const int c = {channels.first} + t * {channels.width};")
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
@@ -68,9 +68,9 @@ def _taps(weights: np.ndarray) -> np.ndarray:
     return taps.reshape(-1, LANES, taps.shape[1] // 4, 4, weights.shape[2]).transpose(0, 2, 4, 1, 3)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, products: Products, name: str) -> None:
+def _tile(unit: Unit, window: Window, size: int, wide: int, products: Products, name: str) -> Writer:
     """Pixel by pixel of the row that is read: what it adds to the pixels of the result, and the result that is finished with it."""
-    source, made = extents(unit, window.map), extents(unit, unit.result)
+    out, source, made = Writer(), extents(unit, window.map), extents(unit, unit.result)
     (height, width), flip, ends = window.kernel, is_signed(unit, window.map), Bytes.of(unit)
     fours, beside, per = -(-height // 4), products.shifted is not None, products.rows * LANES
     with tile_function(out, unit, name):
@@ -99,7 +99,7 @@ def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, product
                 values = [products.scaling.value(f"s{p}_{v}", f"by + {v * per + LANES}") for v in range(wide)]
                 some = f"(c + {LANES} <= {made.channels} ? 0xffff : {(1 << made.channels % LANES) - 1:#x})" if made.channels % LANES else ""
                 ends.put(out, f"y + {p * made.channels}", values, some if wide == 1 else "", in_lanes=wide == 4)
-    out("")
+    return out
 
 
 def _schedule(size: int, window: Window) -> Iterator[tuple[int, list[tuple[int, int]], list[int], list[int]]]:

@@ -33,9 +33,9 @@ def ordered(bias: np.ndarray) -> np.ndarray:
     return bias.reshape(-1, WIDTH)[:, ORDER.reshape(2, -1)]
 
 
-def tile(out: Writer, unit: Unit, window: Window, part: Pixels, name: str) -> None:
+def tile(unit: Unit, window: Window, part: Pixels, name: str) -> Writer:
     """The function of a tile of pixels and 32 channels."""
-    source, made = unit.images(window.map), unit.images(unit.result)
+    out, source, made = Writer(), unit.images(window.map), unit.images(unit.result)
     rows, columns = window.kernel
     taps: dict[int, list[tuple[int, int]]] = {}  # elements from the first -> (pixel, column) that read there
     for p in range(part.size):
@@ -68,4 +68,4 @@ def tile(out: Writer, unit: Unit, window: Window, part: Pixels, name: str) -> No
         for p in range(part.size):
             out(f"const v16 low{p} = s{p}_0, high{p} = s{p}_1;", f"s{p}_0 = first_16(low{p}, high{p}), s{p}_1 = second_16(low{p}, high{p});")
         unit.store(out, part.size, (16, 16), made.channels, "s{p}_{k}")
-    out("")
+    return out

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from codegen.kernels import pairs
 from codegen.kernels.tiles import Channels, Pixels, pixels, tile, works
 from codegen.kernels.unit import Unit
-from codegen.kernels.vector import vector_product
 from codegen.kernels.window import Window, declare_rows
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
 FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 
-def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
+def convolution(out: Module, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
     """The kernel of a unit; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
     source, made = unit.images(window.map), unit.images(unit.result)
     shift = np.zeros(made.channels, np.float32) if bias is None else bias
-    if made.pixels == 1 and window.kernel == (1, 1) and window.strides[0] == 1 and not any(window.pads):
-        vector_product(out, unit, window.map, weights[:, :, 0, 0], shift)
-        return
     across, size = tile(made.channels, made.pixels, unit.target)
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
     rows, in_pairs = weights.shape[2], not unit.stored(window.map).floats
@@ -33,17 +28,17 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         for part in along:
             key = part.size, part.missing, channels.lanes
             if key not in variants:
-                write = pairs.tile if in_pairs else _tile
-                variants[key] = out.function(f"{unit.name}_{len(variants)}", partial(write, out, unit, window, part, channels))
+                write, name = pairs.tile if in_pairs else _tile, f"{unit.name}_{len(variants)}"
+                variants[key] = out.function(name, write(unit, window, part, channels, name))
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, rows))
-        out.all(unit.declarations())
+        out.all(unit.declarations(out))
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             packed = pairs.packed(weights, channels, flat=pairs.is_flat(unit, window)) if in_pairs else _packed(weights, channels)
-            place = unit.blob.add(packed, "uint32" if in_pairs else "float32")
-            start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
+            place = out.constant(packed, "uint32" if in_pairs else "float32")
+            start = out.constant(shift[channels.first : channels.first + channels.width * channels.tiles])
             step = packed[0].size
             if in_pairs:
                 out(f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {step};", f"const float *b = {start} + t * {channels.width};")
@@ -63,9 +58,9 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
     return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> None:
+def _tile(unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
-    source, made = unit.images(window.map), unit.images(unit.result)
+    out, source, made = Writer(), unit.images(window.map), unit.images(unit.result)
     inputs = source.channels
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     columns, per_tap = len(window.reach), inputs * channels.width
@@ -113,4 +108,4 @@ def _tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Chann
             if split and not by_tap:
                 end(range(part.size))
         unit.store(out, part.size, channels.lanes, made.channels, "t{p}_{k}" if split else "s{p}_{k}")
-    out("")
+    return out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
 from codegen.tails import number
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 
 MOST = 8  # pixels of a tile
 UNROLLED = 1024  # taps of a tile: of more, the rows of the window are a loop, and its columns those of fewer pixels
@@ -30,23 +29,23 @@ class Fold:
     divisors: np.ndarray | None = None  # (rows, pixels) of the result
 
 
-def depthwise(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
+def depthwise(out: Module, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
     """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
     _kernel(out, unit, window, Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift))
 
 
-def max_pool(out: Writer, unit: Unit, window: Window, *, empty: bool) -> None:
+def max_pool(out: Module, unit: Unit, window: Window, *, empty: bool) -> None:
     """The kernel of a pool that takes the largest. `empty`: some windows hold nothing but padding, which gives the least number that there is."""
     _kernel(out, unit, window, Fold(number(float(np.finfo(np.float32).min)) if empty else "-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
 
 
-def average_pool(out: Writer, unit: Unit, window: Window, divisors: np.ndarray) -> None:
+def average_pool(out: Module, unit: Unit, window: Window, divisors: np.ndarray) -> None:
     """The kernel of a pool that takes the mean; `divisors`: (rows, pixels), the elements that each result is the mean of."""
     _kernel(out, unit, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
 
 
-def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
+def _kernel(out: Module, unit: Unit, window: Window, fold: Fold) -> None:
     source, made = unit.images(window.map), unit.images(unit.result)
     size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
@@ -55,22 +54,20 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
     for channels in across:
         for part in along:
             if (key := (part.size, part.missing, channels.width)) not in variants:
-                if channels.width == columns.WIDTH:
-                    write = partial(columns.tile, out, unit, window, part)
-                else:
-                    write = partial(_tile, out, unit, window, fold, part, channels.width)
-                variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
+                name, paired = f"{unit.name}_{len(variants)}", channels.width == columns.WIDTH
+                body = columns.tile(unit, window, part, name) if paired else _tile(unit, window, fold, part, channels.width, name)
+                variants[key] = out.function(name, body)
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, window.kernel[0]))
-        out.all(unit.declarations())
+        out.all(unit.declarations(out))
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         if fold.divisors is not None:
-            out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
+            out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
         by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             out(f"const int c = {channels.first} + t * {channels.width};")
-            weights = _constants(unit, window, fold, channels)
+            weights = _constants(out, window, fold, channels)
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch} + c"
@@ -90,22 +87,22 @@ def _across(unit: Unit, window: Window, fold: Fold, count: int) -> list[Channels
     return before + [part._replace(first=part.first + first) for part in rest]
 
 
-def _constants(unit: Unit, window: Window, fold: Fold, channels: Channels) -> str:
+def _constants(out: Module, window: Window, fold: Fold, channels: Channels) -> str:
     """Weights and bias of vector t of some channels, as arguments."""
     if fold.weights is None or fold.bias is None:
         return ""
     first, lanes, stop = channels.first, channels.width, channels.first + channels.width * channels.tiles
     if lanes == columns.WIDTH:
         pairs, start = columns.packed(fold.weights[first:stop], window.kernel[1]), columns.ordered(fold.bias[first:stop])
-        w = f"(const pair *)(const void *){unit.blob.add(pairs, 'uint32')}"
-        return f", {w} + t * {pairs[0].size}, {unit.blob.add(start)} + t * {lanes}"
+        w = f"(const pair *)(const void *){out.constant(pairs, 'uint32')}"
+        return f", {w} + t * {pairs[0].size}, {out.constant(start)} + t * {lanes}"
     taps = fold.weights[first:stop].reshape(channels.tiles, lanes, -1).transpose(0, 2, 1)
     bias = fold.bias[first:stop]
-    return f", {unit.blob.add(taps)} + t * {taps.shape[1] * lanes}, {unit.blob.add(bias)} + t * {lanes}"
+    return f", {out.constant(taps)} + t * {taps.shape[1] * lanes}, {out.constant(bias)} + t * {lanes}"
 
 
-def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, part: Pixels, lanes: int, name: str) -> None:
-    source, made = unit.images(window.map), unit.images(unit.result)
+def _tile(unit: Unit, window: Window, fold: Fold, part: Pixels, lanes: int, name: str) -> Writer:
+    out, source, made = Writer(), unit.images(window.map), unit.images(unit.result)
     rows, width = window.kernel
     weighted, divided = fold.weights is not None, fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
@@ -136,4 +133,4 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, part: Pixels, lan
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))
         unit.store(out, part.size, (lanes,), made.channels, "s{p}")
-    out("")
+    return out

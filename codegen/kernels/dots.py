@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from codegen.kernels.tiles import pixels, tile, works
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.layout import Image
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 from lfopt.ops.fixed_point import Factors
 
 SUMS, SUMS_BESIDE = 24, 18  # vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
@@ -99,7 +99,7 @@ def full(channels: int, first: int, vectors: int) -> str:
 # -- rows ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def rows(out: Writer, unit: Unit, window: Window, fill: int, block: int) -> None:
+def rows(out: Module, unit: Unit, window: Window, fill: int, block: int) -> None:
     """C statements: addresses `x` of what each row of the window reads, as bytes: pixel 0 of the result at the beginning, with all padding.
 
     `block`: bytes that are read at once; there are so many behind the row.
@@ -115,7 +115,7 @@ def rows(out: Writer, unit: Unit, window: Window, fill: int, block: int) -> None
     left = window.pads[1]
     inside = max(min(source.pixels, reach - left), 0)
     size = -(-(reach * channels + block) // 64) * 64
-    out(f"uint8_t *copy = (uint8_t *)(void *){unit.scratch(count * size // 4)};")
+    out(f"uint8_t *copy = (uint8_t *)(void *){out.scratch(count * size // 4)};")
     with out.block(f"for (int k = 0; k < {count}; k++, copy += {size})"):
         out(f"const int row = r * {window.strides[0]} + k * {window.dilations[0]} - {window.pads[0]};", "x[k] = copy;")
         with out.block(f"if (row < 0 || row >= {source.rows})"):
@@ -143,7 +143,7 @@ def whole_rows(unit: Unit, window: Window) -> bool:
 # -- convolutions --------------------------------------------------------------------------------------------------------------------------
 
 
-def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> None:
+def convolution(out: Module, unit: Unit, window: Window, products: Products) -> None:
     """The kernel of a convolution without groups: register tiles of pixels x channels."""
     source, made = extents(unit, window.map), extents(unit, unit.result)
     target = replace(unit.target, accumulators=SUMS if products.shifted is None else SUMS_BESIDE)
@@ -154,21 +154,21 @@ def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> 
     for channels in across:
         for part in along:
             if (key := (part.size, len(channels.lanes))) not in variants:
-                write = partial(_tile, out, unit, window, part.size, len(channels.lanes), runs, products)
-                variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
+                name = f"{unit.name}_{len(variants)}"
+                variants[key] = out.function(name, _tile(unit, window, *key, runs, products, name))
     signed, ends = is_signed(unit, window.map), Bytes.of(unit)
     packed, begin = _packed(products.held, runs), products.constants(signed)
     with out.kernel(unit.name):
         rows(out, unit, window, products.zero_in, 4)
-        ends.declare(out)
+        out.all(ends.declaration(out))
         out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
         by_pixels = unit.shares_better(works(along), works(across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             first, wide = channels.first // LANES, len(channels.lanes)
             stop = first + wide * channels.tiles
             w = packed[first:stop].reshape(channels.tiles, wide, *packed.shape[1:]).transpose(0, 2, 1, 3, 4)
-            out(f"const int8_t *w = {constants(unit, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
-            out(f"const int32_t *by = {constants(unit, begin[first:stop])} + t * {wide * products.rows * LANES};")
+            out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
+            out(f"const int32_t *by = {constants(out, begin[first:stop])} + t * {wide * products.rows * LANES};")
             out(f"const int c = {channels.first} + t * {channels.width};")
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
@@ -194,8 +194,8 @@ def _packed(weights: np.ndarray, runs: list[tuple[int, list[int]]]) -> np.ndarra
     return np.concatenate(parts, axis=1).reshape(-1, LANES, sum(p.shape[1] for p in parts) // 4, 4).transpose(0, 2, 1, 3)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> None:
-    source, made = extents(unit, window.map), extents(unit, unit.result)
+def _tile(unit: Unit, window: Window, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> Writer:
+    out, source, made = Writer(), extents(unit, window.map), extents(unit, unit.result)
     step, flip = window.strides[1] * source.channels, is_signed(unit, window.map)
     with tile_function(out, unit, name):
         for k in range(wide):
@@ -222,7 +222,7 @@ def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, runs: l
                 out(f"const __m512i higher{k} = words(by + {k * products.rows * LANES + at});")
                 out.all(f"s{p}_{k} = _mm512_add_epi32(s{p}_{k}, _mm512_mullo_epi32(e{p}, higher{k}));" for p in range(size))
         _store(out, unit, size, wide, made.channels, products)
-    out("")
+    return out
 
 
 def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones: int) -> None:

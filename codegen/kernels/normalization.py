@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from codegen.elements import Element
 from codegen.kernels.tiles import channels_in, vectors
 from codegen.kernels.unit import Unit
 from codegen.tails import number
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 
 
-def softmax(out: Writer, unit: Unit, source: int) -> None:
+def softmax(out: Module, unit: Unit, source: int) -> None:
     """The kernel of a softmax over the channels of every pixel."""
     made = unit.images(unit.result)
     with out.kernel(unit.name), _each_pixel(out, unit, source):
         out(f"{unit.pointer(unit.result)}to = y + p * {made.pitch};")
         powers = "to" if unit.stored(unit.result).floats else "powers"
         if powers != "to":
-            out(f"float *powers = {unit.scratch(made.channels)};")
+            out(f"float *powers = {out.scratch(made.channels)};")
         for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
             out(f"most{lanes} = max_{lanes}(most{lanes}, {unit.load(source, lanes, 'from + c')});")
         out(f"const float most = {_largest(unit, made.channels)};")
@@ -33,11 +35,16 @@ def softmax(out: Writer, unit: Unit, source: int) -> None:
             out(unit.put(lanes, "to + c", "s"))
 
 
-def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: str, held: tuple[Element, Element], epsilon: float) -> None:
-    """The kernel of a LayerNormalization over channels; `scale`, `bias`: C expressions for addresses of elements `held`, `bias` may be empty."""
-    made = unit.images(unit.result)
+def layer_normalization(
+    out: Module, unit: Unit, source: int, vectors: Sequence[np.ndarray | str], held: Sequence[Element], epsilon: float
+) -> None:  # fmt: skip
+    """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as constants or by C expressions for their
+    addresses, of elements `held`.
+    """
+    made, names = unit.images(unit.result), ("scale", "bias")[: len(vectors)]
+    addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
     with out.kernel(unit.name):
-        out(f"const {held[0].ctype} *scale = {scale};", *([f"const {held[1].ctype} *bias = {bias};"] if bias else []))
+        out.all(f"const {element.ctype} *{name} = {address};" for element, name, address in zip(held, names, addresses, strict=True))
         with _each_pixel(out, unit, source):
             out(f"{unit.pointer(unit.result)}to = y + p * {made.pitch};")
             for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
@@ -48,13 +55,13 @@ def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: 
             out(f"const float share = 1.0f / sqrtf(({_sum(unit, made.channels, 'square')}) * (1.0f / {made.channels}.0f) + {number(epsilon)});")
             for lanes in unit.over(out, made.channels):
                 out(f"v{lanes} s = ({unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
-                by, moved = (element.load(lanes, f"{name} + c") for element, name in zip(held, ("scale", "bias"), strict=True))
-                out(f"s = s * {by}{f' + {moved}' if bias else ''};")
+                loads = [element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)]
+                out(f"s = s * {' + '.join(loads)};")
                 out.all(unit.finish("s", lanes, "p", "c", made.channels))
                 out(unit.put(lanes, "to + c", "s"))
 
 
-def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
+def sums(out: Module, unit: Unit, source: int, factor: str) -> None:
     """The kernel of a sum over the channels of every pixel, times a factor in C."""
     read, made = unit.images(source), unit.images(unit.result)
     pixel, channel = ("p", "0") if made.channels == 1 else (f"p / {made.channels}", f"p % {made.channels}")
@@ -67,11 +74,11 @@ def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
 
 
 @contextmanager
-def _each_pixel(out: Writer, unit: Unit, source: int) -> Iterator[None]:
+def _each_pixel(out: Module, unit: Unit, source: int) -> Iterator[None]:
     """A loop over the pixels p of row r: `from` is where a pixel of the map lies, `y` where the row of the result does."""
     read = unit.images(source)
     out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
-    out.all(unit.declarations())
+    out.all(unit.declarations(out))
     out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
     with unit.each_pixel(out, read.pixels):
         out(f"const {unit.pointer(source)}from = a + p * {read.pitch};")

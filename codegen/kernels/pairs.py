@@ -32,9 +32,9 @@ def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray
     return paired(runs)
 
 
-def tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> None:
+def tile(unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile."""
-    made = unit.images(unit.result)
+    out, made = Writer(), unit.images(unit.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     x, y = unit.pointer(window.map), unit.pointer(unit.result)
     head = f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const float *restrict b, {y}restrict y"
@@ -49,7 +49,7 @@ def tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channe
             else:
                 _columns(out, unit, window, part, channels)
         unit.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
-    out("")
+    return out
 
 
 def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str]) -> None:

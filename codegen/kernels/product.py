@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from codegen.elements import FLOAT32, Element
+from codegen.kernels.choice import Write
 from codegen.kernels.pairs import weighed
 from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, vectors, works
 from codegen.kernels.unit import Unit
 from codegen.layout import Layout
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 from lfopt.ir import row_axis
 
 
@@ -36,16 +36,24 @@ class _Stack:
         return found
 
 
-def product(out: Writer, unit: Unit, a: Layout, b: Layout, sources: tuple[int, int]) -> None:
-    """The kernel of a MatMul of two maps, which lie as `a` and `b` say."""
-    stack = _stack(unit, a, b)
+def product(unit: Unit) -> Write:
+    """The kernel of a MatMul of two maps. Raises Unsupported."""
+    sources = unit.operand(0), unit.operand(1)
+    stack = _stack(unit, *map(unit.layouts, sources))
+    unit.require_extras()
     if unit.flat or unit.images(unit.result).rows == 1:
-        _packed(out, unit, stack, sources)
-    else:
-        _by_rows(out, unit, stack, sources)
+        _, size = _tiles(unit, stack)
+        for every in (extra.every for extra in unit.tail.extras if extra.reach == "row" and size > 1 and stack.y % extra.every):
+            raise unit.unsupported(f"an operand that is the same for {every} pixels", "one that tiles of other pixels can read")
+        return lambda out: _packed(out, unit, stack, sources)
+    rows = unit.images(sources[0]).rows, unit.images(unit.result).rows
+    if stack.b[1] != 1 or not unit.dense(sources[1]) or row_axis(unit.call.result) != len(unit.call.result) - 2 or rows[0] != rows[1]:
+        raise unit.unsupported("columns that do not lie side by side", "a second matrix that is there as a whole, row by row")
+    return lambda out: _by_rows(out, unit, stack, sources)
 
 
 def _stack(unit: Unit, a: Layout, b: Layout) -> _Stack:
+    """Raises Unsupported."""
     made = unit.layouts(unit.result).packed
     rank = len(made.shape)
     if min(len(a.shape), len(b.shape)) < 2 or made.order[-1] != rank - 1:
@@ -63,7 +71,7 @@ def _stack(unit: Unit, a: Layout, b: Layout) -> _Stack:
     return _Stack(tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, made.strides[-2] // channels)
 
 
-def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+def _packed(out: Module, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
     """Whole maps: the second matrix is packed in the order in which tiles read it, so that its own order does not matter."""
     across, size = _tiles(unit, stack)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
@@ -74,12 +82,13 @@ def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) ->
         for part in along:
             key = part.size, channels.lanes, _present(stack, channels)
             if key not in names:
+                name, held = f"{unit.name}_{len(names)}", (unit.stored(sources[0]), FLOAT32)
                 if in_pairs:
-                    write = partial(_tile_of_pairs, out, unit, stack, part, channels)
+                    body = _tile_of_pairs(unit, stack, part, channels, name)
                 else:
-                    write = partial(_tile, out, unit, stack, part, channels, channels.width, (unit.stored(sources[0]), FLOAT32))
-                names[key] = out.function(f"{unit.name}_{len(names)}", write)
-    scratch = unit.scratch(steps * sum(channels.width * channels.tiles for channels in across))
+                    body = _tile(unit, stack, part, channels, channels.width, held, name)
+                names[key] = out.function(name, body)
+    scratch = out.scratch(steps * sum(channels.width * channels.tiles for channels in across))
     with out.kernel(unit.name):
         _matrices(out, unit, sources, "0")
         out(f"pair *restrict w = (pair *)(void *){scratch};" if in_pairs else f"float *restrict w = {scratch};")
@@ -123,10 +132,10 @@ def _present(stack: _Stack, channels: Channels) -> int:
     return min(channels.width, stack.columns - channels.first - channels.width * (channels.tiles - 1))
 
 
-def _matrices(out: Writer, unit: Unit, sources: tuple[int, int], row: str) -> None:
+def _matrices(out: Module, unit: Unit, sources: tuple[int, int], row: str) -> None:
     """C statements: `a`, `b` and `y`, from which the matrices of each product are reached, and the operands of the tail."""
     out.all(f"const {unit.pointer(m)}{name} = {unit.address(m, at)};" for m, name, at in zip(sources, "ab", (row, "0"), strict=True))
-    out.all(unit.declarations())
+    out.all(unit.declarations(out))
     out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, row)};")
 
 
@@ -195,18 +204,15 @@ def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> N
             packed(str(stack.depth // 2), both=False)
 
 
-def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+def _by_rows(out: Module, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
     """One row at a time: the second matrix is read where it lies."""
-    rows = unit.images(sources[0]).rows, unit.images(unit.result).rows
-    if stack.b[1] != 1 or not unit.dense(sources[1]) or row_axis(unit.call.result) != len(unit.call.result) - 2 or rows[0] != rows[1]:
-        raise unit.unsupported("columns that do not lie side by side", "a second matrix that is there as a whole, row by row")
     across, _ = tile(stack.columns, 1, unit.target)
     part = Pixels(0, 1, 1, frozenset())
     names: dict[tuple[int, ...], str] = {}
     for channels in across:
         if channels.lanes not in names:
-            write = partial(_tile, out, unit, stack, part, channels, stack.b[0], (unit.stored(sources[0]), unit.stored(sources[1])))
-            names[channels.lanes] = out.function(f"{unit.name}_{len(names)}", write)
+            name, held = f"{unit.name}_{len(names)}", (unit.stored(sources[0]), unit.stored(sources[1]))
+            names[channels.lanes] = out.function(name, _tile(unit, stack, part, channels, stack.b[0], held, name))
     with out.kernel(unit.name):
         _matrices(out, unit, sources, "r")
         with unit.each(out, "s", stack.count, split=True):
@@ -217,11 +223,9 @@ def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -
                 out(f"{names[channels.lanes]}(x, v + c, y + from * {unit.images(unit.result).pitch} + c{extras});")
 
 
-def _tile(
-    out: Writer, unit: Unit, stack: _Stack, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element], name: str
-) -> None:  # fmt: skip
+def _tile(unit: Unit, stack: _Stack, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element], name: str) -> Writer:
     """The function of a tile; `step`: from one row of the second matrix to the next, `held`: how the elements of both matrices lie."""
-    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
+    out, offsets = Writer(), [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     a, w, y = held[0].ctype, held[1].ctype, unit.pointer(unit.result)
     with out.block(f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{unit.parameters})"):
         for p in range(part.size):
@@ -233,12 +237,12 @@ def _tile(
                 out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
             out(f"a += {stack.a[1]};", f"w += {step};")
         _store(out, unit, stack, part.size, channels)
-    out("")
+    return out
 
 
-def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, part: Pixels, channels: Channels, name: str) -> None:
+def _tile_of_pairs(unit: Unit, stack: _Stack, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile of matrices in bfloat16, the second of which is packed in pairs."""
-    along, depth = stack.a
+    out, (along, depth) = Writer(), stack.a
     with out.block(f"APART void {name}(const bf16 *a, const pair *restrict w, {unit.pointer(unit.result)}restrict y{unit.parameters})"):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
@@ -251,7 +255,7 @@ def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, part: Pixels, channel
             with out.block(""):
                 weighed(out, channels, "w", {p: f"a[{at}]" for p, at in firsts.items()})
         _store(out, unit, stack, part.size, channels)
-    out("")
+    return out
 
 
 def _store(out: Writer, unit: Unit, stack: _Stack, size: int, channels: Channels) -> None:

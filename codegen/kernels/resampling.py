@@ -8,10 +8,10 @@ import numpy as np
 
 from codegen.kernels.unit import Unit
 from codegen.tails import number
-from codegen.writer import Writer
+from codegen.writer import Module
 
 
-def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
+def interpolation(out: Module, unit: Unit, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
     """The kernel of a Resize: every element a weighted sum; `rows`, `columns`: (results, taps) indices and weights."""
     made, read = unit.images(unit.result), unit.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
@@ -24,7 +24,7 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
         out(f"const {unit.pointer(source)}x[{down}];")
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
-        out.all(unit.declarations())
+        out.all(unit.declarations(out))
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):
             for lanes in unit.over(out, made.channels):
@@ -37,11 +37,11 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
                 out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
 
 
-def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
+def depth_to_space(out: Module, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
     made, read = unit.images(unit.result), unit.images(source)
     with out.kernel(unit.name):
-        out(f"const {unit.pointer(source)}a = {unit.address(source, f'(r / {block})')};", *unit.declarations())
+        out(f"const {unit.pointer(source)}a = {unit.address(source, f'(r / {block})')};", *unit.declarations(out))
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):
             part = f"(r % {block} * {block} + p % {block})"
@@ -59,22 +59,22 @@ def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels
                 out(unit.stored(unit.result).write(f"y[p * {made.pitch} + c]", "s"))
 
 
-def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
+def transposed(out: Module, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
     """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows, kernel columns).
 
     `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where that holds no floats in a row beside it.
     """
     made, read = unit.images(unit.result), unit.images(source)
     inputs, outputs, tall, wide = weights.shape
-    packed = unit.blob.add(weights.transpose(2, 3, 0, 1))
-    start = unit.blob.add(np.zeros(outputs, np.float32) if bias is None else bias)
+    packed = out.constant(weights.transpose(2, 3, 0, 1))
+    start = out.constant(np.zeros(outputs, np.float32) if bias is None else bias)
     (down, fall, above), (across, spread, left) = axes
     sums, pitch = ("y", made.pitch) if unit.stored(unit.result).floats else ("sums", outputs)
     with out.kernel(unit.name):
-        out.all(unit.declarations())
+        out.all(unit.declarations(out))
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         if sums != "y":
-            out(f"float *sums = {unit.scratch(made.pixels * outputs)};")
+            out(f"float *sums = {out.scratch(made.pixels * outputs)};")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
             for lanes in unit.over(out, outputs, split=True):
                 out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = *(const u{lanes} *)({start} + c);")

@@ -11,14 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from codegen.blob import Blob
 from codegen.elements import FLOAT32, Element
 from codegen.kernels.tiles import Channels, Pixels, channels_in, vectors
 from codegen.layout import Image, Layout
 from codegen.source import Unsupported
 from codegen.tails import Extra, Tail
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 from lfopt.ops import Call, Dataflow
 
 NEARLY = 0.02  # of the time of all threads: less is no reason to part work otherwise
@@ -39,33 +38,37 @@ class Unit:
     stored: Callable[[int], Element]  # how elements of a map lie in memory
     address: Address
     dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
-    flat: bool  # whether all rows are made in one go, as one long row
-    shared: bool  # whether all threads make each row together; else each makes rows of its own
-    note_scratch: Callable[[int], None]
     target: Target
-    blob: Blob
+    source: int  # map that an elementwise head begins with; of others, that they make
+    whole: bool  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
+    flat: bool = False  # whether all rows are made in one go, as one long row
+    once: bool = False  # whether one call makes the whole map
+    alone: bool = False  # whether each thread makes rows of its own
     placed: AbstractSet[int] = frozenset()  # parts of a Concat, or results of a Split, that are where they belong
+    tiled: bool = False  # whether a convolution on integers had better be by Winograd's algorithm
     table: np.ndarray | None = None  # 256 bytes that those of the head's result go through: what follows it, on integers
-    tile: int = 0  # of a convolution by Winograd's algorithm, which makes the whole map: results along a side; 0: it is direct
 
     @property
     def call(self) -> Call:
         """The head."""
         return self.flow.calls[self.head]
 
+    @property
+    def shared(self) -> bool:
+        """Whether all threads make together what one call makes; else who calls makes all of it."""
+        return not self.alone and (self.once or not self.whole)
+
     def operand(self, index: int) -> int:
-        """Map behind an input of the head."""
-        return next(o.map for o in self.flow.operands[self.head] if o.input == index)
+        """Map behind an input of the head. Raises Unsupported."""
+        for operand in self.flow.operands[self.head]:
+            if operand.input == index:
+                return operand.map
+        raise self.unsupported(f"input {index} that is a constant", "a feature map")
 
     def images(self, m: int) -> Image:
         """Extents of a map. Raises Unsupported."""
         found = self.layouts(m)
         return found.whole if self.flat else found.image
-
-    def scratch(self, floats: int) -> str:
-        """C expression: so many floats, aligned to a line of the cache, of the thread that runs the kernel; whatever lay there is lost."""
-        self.note_scratch(floats)
-        return "m->scratch"
 
     def pointer(self, m: int) -> str:
         """C type of the address of an element of a float32 map, up to the name."""
@@ -116,22 +119,30 @@ class Unit:
         """The operands of the tail for the pixel and channel where a tile begins."""
         return "".join(f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.tail.extras)
 
-    def declarations(self) -> list[str]:
+    def declarations(self, out: Module) -> list[str]:
         """The operands of the tail for row r."""
-        return [f"const {self.element(extra).ctype} *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
+        return [f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};" for extra in self.tail.extras]
+
+    def require_extras(self) -> None:
+        """Raises Unsupported where rows of an operand of the tail lie in no order that kernels know."""
+        for extra in self.tail.extras:
+            if extra.map >= 0 and self._by_row(extra):
+                self.address(extra.map, "r")
 
     def element(self, extra: Extra) -> Element:
         """How an operand of the tail lies in memory."""
         return FLOAT32 if extra.map < 0 else self.stored(extra.map)
 
-    def _extra(self, extra: Extra) -> str:
-        by_row = extra.reach not in ("channel", "one") and not self.flat
+    def _by_row(self, extra: Extra) -> bool:
+        return extra.reach not in ("channel", "one") and not self.flat
+
+    def _extra(self, out: Module, extra: Extra) -> str:
         if extra.map >= 0:
-            return self.address(extra.map, "r" if by_row else "0")
-        if not by_row:
-            return extra.pointer
+            return self.address(extra.map, "r" if self._by_row(extra) else "0")
+        if not self._by_row(extra):
+            return extra.place(out.blob)
         made = self.images(self.result)
-        return f"{extra.pointer} + r * { {'element': made.row, 'pixel': made.pixels}.get(extra.reach, made.row // extra.every) }"
+        return f"{extra.place(out.blob)} + r * { {'element': made.row, 'pixel': made.pixels}.get(extra.reach, made.row // extra.every) }"
 
     def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1) -> None:
         """The tail on a tile of sums, and the stores; `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next."""

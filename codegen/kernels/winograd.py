@@ -19,7 +19,7 @@ from codegen.kernels.window import Window
 from codegen.layout import Image
 from codegen.tails import Extra, number
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 
 # The points besides 0 and infinity are these and their negatives. With 11/16 and 11/8 the error is half of what it is with the usual 1 and 2.
 POINTS = {2: (1.0,), 4: (0.6875, 1.375)}
@@ -46,6 +46,13 @@ def worthwhile(read: Image, made: Image, target: Target, most: int = 4) -> int:
         if size <= most and time(size, read, made, target) < GAIN * time(best, read, made, target):
             best = size
     return best
+
+
+def loss(read: Image, made: Image, target: Target, most: int) -> str:
+    """Why no tiles of at most so many results along each axis are worthwhile."""
+    times = [time(size, read, made, target) / time(0, read, made, target) for size in POINTS if size <= most]
+    found = f"{min(times):.2f} of the time of a direct convolution, by an estimate" if times else f"tiles of {most} results at most"
+    return f"found {found}; accepted: {f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
 
 
 def time(size: int, read: Image, made: Image, target: Target) -> float:
@@ -179,7 +186,7 @@ def _splat(value: float, lanes: int) -> str:
 # -- kernel ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def winograd(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None, size: int, rows: int = 0) -> None:
+def winograd(out: Module, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None, size: int, rows: int = 0) -> None:
     """The kernel of a unit: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`, which divides `rows`.
 
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
@@ -192,7 +199,7 @@ def winograd(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias:
 class _Kernel:
     """Scratch memory holds v, (points, tiles of a block, input channels), and s, (points, tiles of a block, channels of a slice)."""
 
-    def __init__(self, out: Writer, unit: Unit, window: Window, size: int, cut: Cut) -> None:
+    def __init__(self, out: Module, unit: Unit, window: Window, size: int, cut: Cut) -> None:
         self.out, self.unit, self.window, self.size, self.cut = out, unit, window, size, cut
         self.read, self.made = unit.images(window.map), unit.images(unit.result)
         self.names: dict[str, str] = {}  # of functions: without that of the unit -> as they are called
@@ -213,7 +220,7 @@ class _Kernel:
             for columns in self._columns():
                 self._function(f"out{columns}x{lanes}", partial(self._outward_function, lanes, columns))
         floats = self.points * cut.block * self.pitch
-        scratch = self.unit.scratch(floats + self.points * cut.block * max(channels.width for channels in cut.across))
+        scratch = out.scratch(floats + self.points * cut.block * max(channels.width for channels in cut.across))
         pieces = cut.blocks * cut.slices
         with out.kernel(self.unit.name):
             out(f"float *v = {scratch}, *s = v + {floats};", "int have = -1; /* block that is in v */")
@@ -227,9 +234,10 @@ class _Kernel:
                 for channels, start in self._slices():
                     self._slice(channels, start, weights, bias)
 
-    def _function(self, name: str, write: Callable[[str], object]) -> None:
+    def _function(self, name: str, write: Callable[[str], Writer]) -> None:
         """Write a function, unless there is such a one, and note what it is called."""
-        self.names[name] = self.out.function(f"{self.unit.name}_{name}", write)
+        full = f"{self.unit.name}_{name}"
+        self.names[name] = self.out.function(full, write(full))
 
     def _slices(self) -> Iterator[tuple[Channels, int]]:
         """Tiles of channels and which slice is their first, in branches of which one is taken."""
@@ -242,10 +250,10 @@ class _Kernel:
 
     def _slice(self, channels: Channels, start: int, weights: np.ndarray, bias: np.ndarray) -> None:
         """A slice of a block: the sums at each point, then the results."""
-        out, blob = self.out, self.unit.blob
+        out = self.out
         step = self.read.channels * channels.width
-        shift = blob.add(bias[channels.first : channels.first + channels.width * channels.tiles])
-        packed = blob.add(transformed(weights, channels, self.size))
+        shift = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
+        packed = out.constant(transformed(weights, channels, self.size))
         out(f"const int g = slice - {start};" if start else "const int g = slice;")
         out(f"const float *w = {packed} + (size_t)g * {self.points * step}, *b = {shift} + g * {channels.width};")
         with out.block(f"for (int z = 0; z < {self.points}; z++)"), out.block("for (int k = low; k < high; k++)"):
@@ -274,16 +282,16 @@ class _Kernel:
         """Tile k of a block to v."""
         out, size, (above, before) = self.out, self.size, self.window.pads
         unit, source = self.unit, self.window.map
-        zeros = unit.stored(source).constant(unit.blob, np.zeros(self.side * self.read.channels, np.float32))
+        zeros = unit.stored(source).constant(out.blob, np.zeros(self.side * self.read.channels, np.float32))
         there = f"{unit.address(source, '(h + i)')} + at * {self.read.pitch}"
         out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
         out(f"const int at = larger(p * {size} - {before}, 0);", f"const {unit.pointer(source)}x[{self.side}];")
         out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
         self._choose([(f"p < {stop}", f"{self.names[f'in{left}_{right}']}(x, v + k * {self.pitch})") for stop, left, right in self._edges()])
 
-    def _inward_function(self, left: int, right: int, name: str) -> None:
+    def _inward_function(self, left: int, right: int, name: str) -> Writer:
         """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each row."""
-        out, axis, channels, source = self.out, range(self.side), self.read.channels, self.window.map
+        out, axis, channels, source = Writer(), range(self.side), self.read.channels, self.window.map
         with out.block(f"static void {name}(const {self.unit.pointer(source)}const *x, float *restrict v)"):
             for lanes in self.unit.over(out, channels):
                 for j in axis:
@@ -295,7 +303,7 @@ class _Kernel:
                     out.all(inward([f"t{i}{j}" for j in axis], [f"v{i}{j}" for j in axis], lanes))
                     for j in axis:
                         out(f"*(u{lanes} *)(v + {(i * self.side + j) * self.cut.block * self.pitch} + c) = v{i}{j};")
-        out("")
+        return out
 
     # -- sums over input channels ------------------------------------------------------------------------------------------------------------
 
@@ -309,8 +317,8 @@ class _Kernel:
         if len(cut.lengths) == 1:
             self.out("(void)length;")
 
-    def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> None:
-        out, inputs, width = self.out, self.read.channels, sum(lanes)
+    def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> Writer:
+        out, inputs, width = Writer(), self.read.channels, sum(lanes)
         tile = [(p, k, each) for p in range(length) for k, each in enumerate(lanes)]
         offsets = [sum(lanes[:k]) for k in range(len(lanes))]
         head = f"static void {name}(const float *restrict v, const float *restrict w, float *restrict y)"
@@ -326,7 +334,7 @@ class _Kernel:
                 with out.block("if (from)"):
                     out.all(f"s{p}_{k} += *(const u{each} *)(y + {p * width + offsets[k]});" for p, k, each in tile)
             out.all(f"*(u{each} *)(y + {p * width + offsets[k]}) = s{p}_{k};" for p, k, each in tile)
-        out("")
+        return out
 
     # -- A m A' and the tail -----------------------------------------------------------------------------------------------------------------
 
@@ -360,9 +368,9 @@ class _Kernel:
             self._choose([(f"p + {size} <= {self.made.pixels}", name) for name in names])
             done += lanes * count
 
-    def _outward_function(self, lanes: int, columns: int, name: str) -> None:
+    def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
         """So many columns of a tile, whose first result in row i is at `to[i]`; `count` vectors from channel c on."""
-        out, unit, size, channels = self.out, self.unit, self.size, self.made.channels
+        out, unit, size, channels = Writer(), self.unit, self.size, self.made.channels
         axis, extras = range(self.side), unit.tail.extras
         to = unit.pointer(unit.result)
         head = f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int c, int count"
@@ -383,12 +391,12 @@ class _Kernel:
                         out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
                         out(unit.put(lanes, f"to_{i} + {j * self.made.pitch}", f"r{i}{j}"))
                     out.all(f"(void)r{i}{j};" for j in range(columns, size))
-        out("")
+        return out
 
     def _operand(self, extra: Extra) -> str:
         """Where an operand of the tail lies for row h + i and pixel p."""
         if extra.map < 0:
-            return extra.pointer
+            return extra.place(self.out.blob)
         if extra.reach != "element":
             return self.unit.address(extra.map, "0")
         return f"{self.unit.address(extra.map, '(h + i)')} + p * {extra.pitch or self.made.channels}"

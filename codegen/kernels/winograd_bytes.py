@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -22,7 +21,7 @@ from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.layout import Layout
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import Module, Writer
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.scaling import contraction
@@ -76,7 +75,7 @@ def _gains(call: Call, read: Layout, made: Layout, target: Target) -> bool:
     return apart < GAIN * direct and contraction(call).largest < LARGEST
 
 
-def winograd(out: Writer, unit: Unit, window: Window, products: Products) -> None:
+def winograd(out: Module, unit: Unit, window: Window, products: Products) -> None:
     """The kernel of a unit that makes the whole map."""
     _Kernel(out, unit, window, products).write()
 
@@ -84,7 +83,7 @@ def winograd(out: Writer, unit: Unit, window: Window, products: Products) -> Non
 class _Kernel:
     """Scratch holds v, transforms of a batch of tiles, (points, tiles, channels), and sums, (tiles, vectors of channels, points)."""
 
-    def __init__(self, out: Writer, unit: Unit, window: Window, products: Products) -> None:
+    def __init__(self, out: Module, unit: Unit, window: Window, products: Products) -> None:
         self.out, self.unit, self.window, self.products = out, unit, window, products
         self.read, self.made = extents(unit, window.map), extents(unit, unit.result)
         self.in_row = -(-self.made.pixels // SIZE)
@@ -103,18 +102,20 @@ class _Kernel:
         along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
         names: dict[int, str] = {}
         for size in dict.fromkeys(part.size for part in along):
-            names[size] = out.function(f"{name}_{len(names)}", partial(self._sums, size, wide))
-        inward, outward = (out.function(f"{name}_{way}", write) for way, write in (("in", self._inward), ("out", self._outward)))
+            inner = f"{name}_{len(names)}"
+            names[size] = out.function(inner, self._sums(size, wide, inner))
+        inward = out.function(f"{name}_in", self._inward(f"{name}_in"))
+        outward = out.function(f"{name}_out", self._outward(f"{name}_out"))
         ends, bias = Bytes.of(unit), self.products.bias.reshape(-1, 1, LANES)
         begin = np.concatenate([bias, self.products.scaling.rows], axis=1).astype(np.int32)
-        held = constants(unit, self._packed())
+        table, held = ends.declaration(out), constants(out, self._packed())
         with out.kernel(name):
             out("(void)r;")
             room = POINTS * self.batch * self.pitch // 2
-            out(f"int16_t *v = (int16_t *)(void *){unit.scratch(room + self.batch * self.step)};", f"int32_t *sums = (int32_t *)(void *)v + {room};")
+            out(f"int16_t *v = (int16_t *)(void *){out.scratch(room + self.batch * self.step)};", f"int32_t *sums = (int32_t *)(void *)v + {room};")
             out(f"const uint8_t *x = (const uint8_t *){unit.address(self.window.map, '0')};")
-            out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, '0')};", f"const int32_t *by = {constants(unit, begin)};")
-            ends.declare(out)
+            out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, '0')};", f"const int32_t *by = {constants(out, begin)};")
+            out.all(table)
             with unit.each(out, "b", self.batches, split=True):
                 out(f"const int first = b * {self.batch}, count = smaller({self.batch}, {self.tiles} - first);")
                 with self._each_tile():
@@ -144,9 +145,9 @@ class _Kernel:
         made = made.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(1, 0, 4, 2, 3, 5)
         return np.ascontiguousarray(made, np.int16)
 
-    def _sums(self, count: int, wide: int, name: str) -> None:
+    def _sums(self, count: int, wide: int, name: str) -> Writer:
         """Of so many tiles and vectors of channels."""
-        out = self.out
+        out = Writer()
         with out.block(f"static void {name}(const int16_t *restrict v, const int16_t *restrict w, int32_t *restrict s)"):
             out.all(f"__m512i s{p}_{k} = _mm512_setzero_si512();" for p in range(count) for k in range(wide))
             with out.block(f"for (int i = 0; i < {self.read.channels // 2}; i++, v += 2, w += {wide * 2 * LANES})"):
@@ -155,11 +156,11 @@ class _Kernel:
                     out(f"const __m512i a{p} = four(v + {p * self.pitch});")
                     out.all(f"ADD_PAIRS(s{p}_{k}, a{p}, w{k});" for k in range(wide))
             out.all(f"_mm512_storeu_si512(s + {p * self.step + k * POINTS * LANES}, s{p}_{k});" for p in range(count) for k in range(wide))
-        out("")
+        return out
 
-    def _inward(self, name: str) -> None:
+    def _inward(self, name: str) -> Writer:
         """B d B' of the pixels from a row and a pixel of the map on; beyond the map they are zero."""
-        out, channels, source = self.out, self.read.channels, ctype(self.unit, self.window.map).removesuffix("_t")
+        out, channels, source = Writer(), self.read.channels, ctype(self.unit, self.window.map).removesuffix("_t")
         with out.block(f"static void {name}(const uint8_t *x, int row, int pixel, int16_t *restrict v)"):
             for k in range(SIDE):
                 out(f"const uint32_t row{k} = (unsigned)(row + {k}) < {self.read.rows} ? ~UINT32_C(0) : 0;")
@@ -174,11 +175,11 @@ class _Kernel:
                 for i in range(SIDE):
                     out.all(_inward([f"t{i}_{j}" for j in range(SIDE)], [f"v{i}_{j}" for j in range(SIDE)]))
                     out.all(f"_mm512_storeu_si512(v + {(i * SIDE + j) * self.batch * self.pitch}, v{i}_{j});" for j in range(SIDE))
-        out("")
+        return out
 
-    def _outward(self, name: str) -> None:
+    def _outward(self, name: str) -> Writer:
         """A s A' of a tile, scaled and stored, as far as there are rows and pixels."""
-        out, ends, scaling = self.out, Bytes.of(self.unit), self.products.scaling
+        out, ends, scaling = Writer(), Bytes.of(self.unit), self.products.scaling
         per = (1 + scaling.rows.shape[1]) * LANES
         head = f"static void {name}(const int32_t *restrict s, const int32_t *restrict by, uint8_t *restrict y, int rows, int pixels{ends.parameter})"
         with out.block(head):
@@ -198,7 +199,7 @@ class _Kernel:
                             with out.block("" if self.made.pixels % SIZE == 0 else f"if ({j} < pixels)"):
                                 value = scaling.value(f"_mm512_add_epi32({sums}, bias)", f"by + {LANES}")
                                 ends.put(out, f"y + {(i * self.made.pixels + j) * self.made.channels}", [value])
-        out("")
+        return out
 
 
 def _integers(bits: int) -> tuple[_Operation, _Operation, _Operation]:

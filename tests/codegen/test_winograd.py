@@ -15,7 +15,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen.blob import Blob
 from codegen.build import find_compiler
 from codegen.elements import FLOAT32
 from codegen.kernels.unit import Unit
@@ -24,7 +23,7 @@ from codegen.kernels.winograd import POINTS, matrices, winograd, worthwhile
 from codegen.layout import Image, Layout, layouts
 from codegen.tails import tail
 from codegen.target import TARGETS, target
-from codegen.writer import Writer
+from codegen.writer import Module
 from lfopt.frontend import from_model
 from lfopt.ops import Dataflow
 from tests.codegen.random_networks import RUNS_HERE
@@ -76,8 +75,8 @@ def reference(case: Case, given: Arrays) -> np.ndarray:
     return y
 
 
-def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> tuple[Unit, Window, list[int]]:
-    """What the kernel is printed from; the map it reads is a ring of so many rows. And the floats of scratch memory that it asked for."""
+def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> tuple[Unit, Window]:
+    """What the kernel is printed from; the map it reads is a ring of so many rows."""
     planes = {"x": case.read, "y": case.made, "other": case.made}
     shapes = {key: [1, image.channels, image.rows, image.pixels] for key, image in planes.items()}
     last = [f"t{k}" for k in range(len(case.tail))] + ["y"]
@@ -89,10 +88,10 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
     tensors = [numpy_helper.from_array(values, key) for key, values in constants.items()]
     graph = helper.make_graph(nodes, "net", infos[:2], infos[2:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    flow, blob = Dataflow.of(from_model(onnx.shape_inference.infer_shapes(model))), Blob()
+    flow = Dataflow.of(from_model(onnx.shape_inference.infer_shapes(model)))
     lie, maps = layouts(flow), {m.name: k for k, m in enumerate(flow.maps)}
     result = flow.results[len(case.tail)][0]
-    made = tail(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], blob, whole=True)
+    made = tail(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], whole=True)
 
     def address(m: int, row: str) -> str:
         if m == maps["x"]:
@@ -102,7 +101,6 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
     def lies(m: int) -> Layout:
         return lie[m]
 
-    floats: list[int] = []
     chosen = replace(target(name), threads=threads)
     unit = Unit(
         "unit",
@@ -114,21 +112,20 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
         lambda m: FLOAT32,
         address,
         dense=lambda m: True,
-        flat=False,
-        shared=True,
-        note_scratch=floats.append,
         target=chosen,
-        blob=blob,
+        source=result,
+        whole=True,
+        once=True,
     )
-    return unit, Window(maps["x"], (3, 3), pads=case.pads[:2]), floats
+    return unit, Window(maps["x"], (3, 3), pads=case.pads[:2])
 
 
 def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int = 0, threads: int = 1, checks: tuple[str, ...] = ()) -> float:
     """The kernel's error, as a part of the largest result. `rows`: what one call makes; the map that it reads is then a ring of just enough rows."""
     given, step = arrays(case), rows or case.made.rows
     slots = min(rows + 2, case.read.rows) if rows else case.read.rows
-    unit, window, floats = unit_of(case, given, name, threads, slots)
-    out = Writer()
+    unit, window = unit_of(case, given, name, threads, slots)
+    out = Module()
     out(f"#define LANES {unit.target.lanes[0]}", f"#define THREADS {threads}\n#define CREW 1")
     for header in ("prelude.h", "crew.h") if threads > 1 else ("prelude.h",):
         out.all(files("codegen").joinpath(header).read_text(encoding="utf-8").splitlines())
@@ -145,11 +142,11 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     subprocess.run([*base, "-shared", "-fPIC", "-o", f"unit{threads}.so"], cwd=folder, check=True)
     ring = np.full(slots * case.read.row, np.nan, np.float32)
     maps = np.concatenate([np.full(case.made.elements, np.nan, np.float32), given.other.reshape(-1)])
-    scratch = np.full(max(floats) + 16, np.nan, np.float32)
-    scratch[max(floats) :] = 7.0
-    weights = np.frombuffer(unit.blob.bytes(), np.float32).copy()
+    scratch = np.full(out.scratch_floats + 16, np.nan, np.float32)
+    scratch[out.scratch_floats :] = 7.0
+    weights = np.frombuffer(out.blob.bytes(), np.float32).copy()
     ctypes.CDLL(str(folder / f"unit{threads}.so")).run(*(ctypes.c_void_p(values.ctypes.data) for values in (given.x, maps, ring, weights, scratch)))
-    assert (scratch[max(floats) :] == 7.0).all(), "the kernel wrote outside its scratch memory"
+    assert (scratch[out.scratch_floats :] == 7.0).all(), "the kernel wrote outside its scratch memory"
     assert np.array_equal(maps[case.made.elements :], given.other.reshape(-1)), "the kernel wrote outside its map"
     expected = reference(case, given)
     return float(np.abs(maps[: case.made.elements].reshape(case.made[:3]) - expected).max() / np.abs(expected).max())

@@ -15,7 +15,7 @@ from onnx import helper
 
 from codegen.emit import emit_c
 from codegen.layout import Layout, alike
-from codegen.model import Model
+from codegen.memory import PlannedFlow, lay_out, lay_out_dram
 from codegen.target import native, target
 from lfopt.app.compiled import CPU, plan_for_cpu
 from lfopt.app.pipeline import load_network
@@ -207,8 +207,8 @@ def test_parts_that_others_read_too_are_copied(scheme: str, tmp_path: Path) -> N
     plan = planned(graph, scheme)
     flow = Dataflow.of(graph)
     (i,) = (i for i, operator in enumerate(flow.operators) if operator.kind == "Concat")
-    within = Model(plan, graph, target("c99"), count=False).within
-    assert [flow.maps[m].name for m in within.placed(i)] == [own]
+    memory = lay_out(PlannedFlow(plan, graph), target("c99"), frozenset(), {})
+    assert [flow.maps[m].name for m in memory.aliases.placed(i)] == [own]
     agrees(graph, plan, tmp_path)
 
 
@@ -224,7 +224,7 @@ def test_a_sound_comes_in_as_pixels(tmp_path: Path) -> None:
 def test_a_counted_build_follows_the_plan() -> None:
     graph = fire()
     plan = planned(graph, "resident")
-    assert not Model(plan, graph, target("c99"), count=True).within.found
+    assert not lay_out_dram(PlannedFlow(plan, graph), target("c99")).aliases.aliases
 
 
 @pytest.mark.sanitize
