@@ -91,7 +91,7 @@ def _winograd(unit: Unit) -> Write:
 def _depthwise(unit: Unit) -> Write:
     group, count = unit.call.attribute("group", 1), len(unit.constant(1))
     if not group == unit.call.shape(0)[1] == count:
-        raise unit.unsupported(f"{group} groups of {count // group} channels", "one for every channel")
+        raise unit.unsupported("no groups" if group == 1 else f"{group} groups of {count // group} channels", "a group for every channel")
     window, products = window_of(unit), _scaled(unit, count)
     _require(unit, window.map)
     return lambda out: depthwise(out, unit, window, products(_weights(unit)))

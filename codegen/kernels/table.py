@@ -146,11 +146,11 @@ def _require(unit: Unit, *maps: int) -> None:
 
 
 def _winograd(unit: Unit) -> Write:
-    if not unit.whole:
-        raise unit.unsupported("rows in rings", "whole maps")
     size = winograd_tile(unit.call, unit.layouts(unit.operand(0)), unit.layouts(unit.result), unit.target)
     if isinstance(size, str):
         raise Unsupported(f"node {unit.call.operator.name!r} (Conv): {size}")
+    if not unit.whole:
+        raise unit.unsupported("rows in rings", "whole maps")
     weights, bias = _weights(unit)
     for extra in unit.tail.extras:
         if extra.map >= 0 and extra.reach == "element":
@@ -161,7 +161,7 @@ def _winograd(unit: Unit) -> Write:
 def _depthwise(unit: Unit) -> Write:
     group, (weights, bias) = unit.call.attribute("group", 1), _weights(unit)
     if group == 1 or not group == unit.call.shape(0)[1] == weights.shape[0]:
-        raise unit.unsupported(f"{group} groups of {weights.shape[1]} channels", "one for every channel")
+        raise unit.unsupported("no groups" if group == 1 else f"{group} groups of {weights.shape[1]} channels", "a group for every channel")
     _require(unit, unit.operand(0))
     return lambda out: depthwise(out, unit, window_of(unit), weights, bias)
 

@@ -18,13 +18,12 @@ def test_functions_that_differ_in_their_names_alone_are_written_once() -> None:
         found = Writer()
         with found.block(f"static int {name}(int x)"):
             found(f"return x + {step};")
-        found("")
         return found
 
     out = Module()
     names = [out.function(name, body(name, step)) for name, step in (("first", 1), ("second", 2), ("third", 1))]
     assert names == ["first", "second", "first"]
-    assert out.text() == body("first", 1).text() + body("second", 2).text()
+    assert out.text() == f"{body('first', 1).text()}\n{body('second', 2).text()}\n"
 
 
 def test_scratch_is_as_large_as_the_most_that_was_asked_for() -> None:

@@ -177,20 +177,31 @@ def _kernels(source: CSource) -> tuple[KernelAnswer, ...]:
     decisions, found = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
     for group in source.schedule.groups:
         for one in (decisions[function.name] for function in group.functions):
-            refused = {refusal.kernel: re.sub(r"^node '[^']*' \(\w+\): ", "", refusal.reason) for refusal in one.refused}
-            found.append(KernelAnswer(group.id, one.function.operators, one.kernel, refused))
+            found.append(
+                KernelAnswer(group.id, one.function.operators, one.kernel, {refusal.kernel: _why(refusal.reason) for refusal in one.refused})
+            )
         found += [KernelAnswer(group.id, (name,), "none: aliased", {}) for name in group.idle]
     return tuple(found)
 
 
+def _why(reason: str) -> str:
+    """A reason without the operator that it is about."""
+    return re.sub(r"^node '[^']*' \(\w+\): ", "", reason).replace("generated C accepts ", "accepted: ")
+
+
 def _print_kernels(kernels: tuple[KernelAnswer, ...]) -> None:
-    rows = table("group", "operators", "kernel", "refused")
-    for column in rows.columns[1:]:
+    """The kernel of every operator, and what others said, by numbers: most say the same of many."""
+    rows, reasons, numbers = table("group", "operators", "kernel", "refused"), table("refused", "", ""), dict[tuple[str, str], int]()
+    for column in (*rows.columns[1:], *reasons.columns[1:]):
         column.justify = "left"
     for one in kernels:
-        refused = "\n".join(f"{kernel}: {reason}" for kernel, reason in one.refused.items())
-        rows.add_row(str(one.group), escape("\n".join(one.operators)), one.kernel, escape(refused))
+        refused = [str(numbers.setdefault(refusal, len(numbers) + 1)) for refusal in one.refused.items()]
+        rows.add_row(str(one.group), escape(", ".join(one.operators)), one.kernel, " ".join(refused))
+    for (kernel, reason), number in numbers.items():
+        reasons.add_row(str(number), kernel, escape(reason))
     out.print(rows)
+    if numbers:
+        out.print(reasons)
 
 
 def _print_files(files: tuple[Path, ...]) -> None:
