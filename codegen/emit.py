@@ -260,7 +260,7 @@ class _Printer:
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
         head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */")
         head(*(["    struct pool *pool; /* threads that wait for the next run */"] if self._workers > 1 else []), "};", "")
-        if self._arenas > 1:
+        if self.schedule.arenas > 1:
             head(f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread to that of the next */", "")
         if self.schedule.crew > 1:
             head(f"#define MAPS {self.memory.size} /* floats from the maps of one thread to those of the next */", "")
@@ -302,12 +302,8 @@ class _Printer:
         return 4 * self.memory.size * self.schedule.crew
 
     @property
-    def _arenas(self) -> int:
-        return self.schedule.arenas
-
-    @property
     def _arena_bytes(self) -> int:
-        return self.arena * self._arenas
+        return self.arena * self.schedule.arenas
 
     @property
     def _arena_lines(self) -> int:
@@ -321,7 +317,7 @@ class _Printer:
 
     @property
     def _context_bytes(self) -> int:
-        lines = 1 + (1 + self._arena_lines) * self._arenas + self._scratch_lines * self._workers + self._time_lines
+        lines = 1 + (1 + self._arena_lines) * self.schedule.arenas + self._scratch_lines * self._workers + self._time_lines
         return HEAD + self._maps_bytes + lines * LINE
 
     @property
@@ -332,7 +328,7 @@ class _Printer:
         """The functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
         before = HEAD + self._maps_bytes
-        after = before + (1 + self._arena_lines) * self._arenas * LINE
+        after = before + (1 + self._arena_lines) * self.schedule.arenas * LINE
         if self.embed:
             out(f"extern const uint64_t {name}_weights[];", "")
         out(f"size_t {name}_context_bytes(void) {{ return {self._context_bytes}; }}")
@@ -359,7 +355,7 @@ class _Printer:
             if self.profile:
                 out(f"shared->times = (double *)(void *)(memory + {self._context_bytes - LINE * self._time_lines});")
             out("*m->before = *m->after = CANARY;")
-            if self._arenas > 1:
+            if self.schedule.arenas > 1:
                 out("for (int k = 1; k < WORKERS; k++) *canary(shared, k) = CANARY;")
             out("return 0;")
         out("", f"typedef char context_fits[sizeof(struct {name}_context) <= {HEAD} ? 1 : -1];")

@@ -64,41 +64,16 @@ def units(flow: Dataflow, lie: Sequence[Layout], mask: int, runs: Sequence[Seque
 def _longest(flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int], *, whole: bool) -> tuple[int, ...]:
     """The longest unit that begins here."""
     head = run[at]
-    if flow.calls[head.operator].result_tensors[0].quantization is not None:
-        return _longest_in_bytes(flow, lie, mask, run, at, apart, whole=whole)
-    if flow.operators[head.operator].kind not in WITH_TAIL and not is_elementwise(flow, head.operator):
-        return (head.operator,)
+    in_bytes = flow.calls[head.operator].result_tensors[0].quantization is not None
+    takes = arithmetic(flow.calls[head.operator]) in IN_BYTES if in_bytes else flow.operators[head.operator].kind in WITH_TAIL
+    follows = _follows_in_bytes if in_bytes else _follows
     chain, best = [head.operator], 1
-    for step in run[at + 1 :]:
+    for step in run[at + 1 :] if takes or (not in_bytes and is_elementwise(flow, head.operator)) else ():
         i = step.operator
-        if i in apart or (step[1:] != head[1:] and not whole) or not is_elementwise(flow, i) or not _follows(flow, lie, chain, i, whole=whole):
+        if i in apart or (step[1:] != head[1:] and not whole) or not follows(flow, lie, chain, i, whole=whole):
             break
         chain.append(i)
-        if _closed(flow, mask, chain) and flow.maps[flow.results[i][0]].dtype == "float32":
-            best = len(chain)
-    return tuple(chain[:best])
-
-
-def _longest_in_bytes(
-    flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int], *, whole: bool
-) -> tuple[int, ...]:
-    """The same of operators on integers: what follows is a function of the byte that the head makes."""
-    head = run[at]
-    chain, best = [head.operator], 1
-    if arithmetic(flow.calls[head.operator]) not in IN_BYTES:
-        return (head.operator,)
-    for step in run[at + 1 :]:
-        i = step.operator
-        made, own = {flow.results[k][0] for k in chain}, lie[flow.results[i][0]]
-        read = [o for o in flow.operands[i] if o.map in made]
-        alike = all(lie[o.map].by_rows and own.by_rows and lie[o.map].tensor.rows == own.tensor.rows for o in read)
-        in_place = all(in_step(flow.calls[i], o.input, lie[o.map], own) for o in read) and not any(lie[o.map].apart for o in read)
-        if not (read and in_place and flow.specs[i].elementwise and (whole or (alike and step[1:] == head[1:]))) or i in apart:
-            break
-        if len(stages(_flight(flow, [*chain, i]))) > 1:
-            break
-        chain.append(i)
-        if _closed(flow, mask, chain):
+        if _closed(flow, mask, chain) and (in_bytes or flow.maps[flow.results[i][0]].dtype == "float32"):
             best = len(chain)
     return tuple(chain[:best])
 
@@ -119,11 +94,21 @@ def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
     return None if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES)) else table
 
 
+def _follows_in_bytes(flow: Dataflow, lie: Sequence[Layout], chain: list[int], i: int, *, whole: bool) -> bool:
+    """Whether an operator on integers makes a function of the byte that the chain makes."""
+    made, own = {flow.results[k][0] for k in chain}, lie[flow.results[i][0]]
+    read = [o for o in flow.operands[i] if o.map in made]
+    alike = all(lie[o.map].by_rows and own.by_rows and lie[o.map].tensor.rows == own.tensor.rows for o in read)
+    in_place = all(in_step(flow.calls[i], o.input, lie[o.map], own) for o in read) and not any(lie[o.map].apart for o in read)
+    joins = bool(read) and in_place and flow.specs[i].elementwise and (whole or alike)
+    return joins and len(stages(_flight(flow, [*chain, i]))) <= 1
+
+
 def _follows(flow: Dataflow, lie: Sequence[Layout], chain: list[int], i: int, *, whole: bool) -> bool:
     """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise; and whether a tail can do what it does."""
     made, own, first = {flow.results[k][0] for k in chain}, lie[flow.results[i][0]], lie[flow.results[chain[0]][0]]
     read = [o for o in flow.operands[i] if o.map in made]
-    if not read or first.tensor.dtype != "float32" or own.tensor.dtype not in ("float32", "bool"):
+    if not is_elementwise(flow, i) or not read or first.tensor.dtype != "float32" or own.tensor.dtype not in ("float32", "bool"):
         return False
     if any(not in_step(flow.calls[i], o.input, lie[o.map], own) for o in read):
         return False
