@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from codegen.kernels.table import KERNELS, ON_IMAGES
-from codegen.layout import Layout, tensor_of
+from codegen.layout import MapLayout, tensor_of
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, bits
@@ -36,7 +36,7 @@ class AliasMap:
     """The maps that lie within others, and how all maps lie."""
 
     flow: Dataflow
-    layouts: Sequence[Layout]  # of all maps
+    layouts: Sequence[MapLayout]  # of all maps
     aliases: Mapping[int, Alias]
 
     def holder(self, m: int) -> Alias:
@@ -45,18 +45,18 @@ class AliasMap:
 
     def is_idle(self, i: int) -> bool:
         """Whether nothing is left to do for an operator."""
-        return len(self.placed(i)) == (
+        return len(self.aliased(i)) == (
             len(self.flow.calls[i].operator.inputs) if self.flow.operators[i].kind == "Concat" else len(self.flow.results[i])
         )
 
-    def placed(self, i: int) -> set[int]:
+    def aliased(self, i: int) -> set[int]:
         """Operands of a Concat, or results of others, that are where the operator would copy them."""
         if self.flow.operators[i].kind == "Concat":
             return {o.map for o in self.flow.operands[i] if self.holder(o.map).written}
         return {m for m in self.flow.results[i] if self.holder(m).read}
 
 
-def alias(flow: Dataflow, layouts: Sequence[Layout], in_memory: AbstractSet[int], runs: Callable[[int], Runs]) -> AliasMap:
+def alias(flow: Dataflow, layouts: Sequence[MapLayout], in_memory: AbstractSet[int], runs: Callable[[int], Runs]) -> AliasMap:
     """Find the maps that can lie within others.
 
     `layouts`: of all maps, as they would lie by themselves; `in_memory`: maps that lie in memory as a whole; `runs`: the steps of the group of an
@@ -78,7 +78,7 @@ class _Search:
     flow: Dataflow
     in_memory: AbstractSet[int]
     runs: Callable[[int], Runs]
-    layouts: list[Layout]
+    layouts: list[MapLayout]
     found: dict[int, Alias]
 
     def holder(self, m: int) -> Alias:
@@ -94,7 +94,7 @@ class _Search:
             base, alike = self.holder(source), call.result_tensors[0].quantization == flow.maps[source].quantization
             if m in self.found or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.in_memory or not alike:
                 continue
-            if layout.sequence == self.layouts[m].sequence and (not layout.apart or _read(flow, m, layout)):
+            if layout.sequence == self.layouts[m].sequence and (not layout.alias_strides or _read(flow, m, layout)):
                 self.found[m] = Alias(base.map, base.offset + offset, read=True)
                 self.layouts[m] = layout
 
@@ -126,14 +126,14 @@ class _Search:
         alone = flow.readers[m] == 1 << reader and not flow.is_output[m]
         return alone and m not in self.found and flow.producer[m] >= 0 and flow.maps[m].elements > 0
 
-    def _usual(self, m: int, place: Layout) -> Layout:
+    def _usual(self, m: int, place: MapLayout) -> MapLayout:
         """The same place, with axes of one element where the map has them."""
-        return Layout(place.tensor, self.layouts[m].order, place.apart) if place.sequence == self.layouts[m].sequence else place
+        return MapLayout(place.tensor, self.layouts[m].order, place.alias_strides) if place.sequence == self.layouts[m].sequence else place
 
-    def _can_write(self, m: int, place: Layout) -> bool:
+    def _can_write(self, m: int, place: MapLayout) -> bool:
         """Whether the operator that makes a map writes it there as well as anywhere."""
         maker = self.flow.operators[self.flow.producer[m]].kind
-        return (place.sequence == self.layouts[m].sequence or maker == "Transpose") and (not place.apart or _written(self.flow, m, place))
+        return (place.sequence == self.layouts[m].sequence or maker == "Transpose") and (not place.alias_strides or _written(self.flow, m, place))
 
     def _turn(self, m: int) -> None:
         """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
@@ -152,7 +152,7 @@ class _Search:
             self._turn(source)
 
 
-def even(layout: Layout) -> bool:
+def even(layout: MapLayout) -> bool:
     """Whether all pixels lie equally far apart."""
     try:
         return layout.whole.channels > 0 and layout.extents.rows > 0
@@ -160,17 +160,17 @@ def even(layout: Layout) -> bool:
         return False
 
 
-def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> Layout:
+def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> MapLayout:
     """The layout with these strides; with none of its own where the elements lie side by side."""
-    side_by_side = Layout(tensor, tuple(order))
+    side_by_side = MapLayout(tensor, tuple(order))
     same = all(a == b or extent == 1 for a, b, extent in zip(side_by_side.strides, steps, tensor.shape, strict=True))
-    return side_by_side if same else Layout(tensor, tuple(order), tuple(steps))
+    return side_by_side if same else MapLayout(tensor, tuple(order), tuple(steps))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def seen_through(flow: Dataflow, layouts: Sequence[Layout], i: int) -> list[tuple[int, Layout, int]]:
+def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[tuple[int, MapLayout, int]]:
     """The results of an operator that are a map in another order or a part of it: (map, how it lies in what is read, elements before its first)."""
     call, kind = flow.calls[i], flow.operators[i].kind
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
@@ -179,14 +179,14 @@ def seen_through(flow: Dataflow, layouts: Sequence[Layout], i: int) -> list[tupl
     return [] if whole is None else [(m, *found) for m, found in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
 
 
-Seen = Sequence[tuple[Layout, int]]
+Seen = Sequence[tuple[MapLayout, int]]
 
 
-def _transposed(call: Call, whole: Layout) -> Seen:
+def _transposed(call: Call, whole: MapLayout) -> Seen:
     return [(whole.permuted(permutation(call), call.result_tensors[0]), 0)]
 
 
-def _split(call: Call, whole: Layout) -> Seen:
+def _split(call: Call, whole: MapLayout) -> Seen:
     axis, sizes = call.attribute("axis", 0) % len(whole.shape), split_sizes(call)
     assert sizes is not None, "shapes are static"
     firsts = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
@@ -194,7 +194,7 @@ def _split(call: Call, whole: Layout) -> Seen:
     return [(_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts]
 
 
-def _sliced(call: Call, whole: Layout) -> Seen:
+def _sliced(call: Call, whole: MapLayout) -> Seen:
     moves = slice_steps(call)
     if moves is None or any(step < 0 for _, step in moves):
         return []
@@ -202,7 +202,7 @@ def _sliced(call: Call, whole: Layout) -> Seen:
     return [(_spaced(call.result_tensors[0], whole.order, steps), sum(by * first for by, (first, _) in zip(whole.strides, moves, strict=True)))]
 
 
-def _taken(call: Call, whole: Layout) -> Seen:
+def _taken(call: Call, whole: MapLayout) -> Seen:
     axis, index = call.attribute("axis", 0) % len(whole.shape), call.values[1]
     if index is None or index.size != 1 or not -whole.shape[axis] <= index.item() < whole.shape[axis]:
         return []
@@ -215,10 +215,10 @@ def _taken(call: Call, whole: Layout) -> Seen:
     return [(_spaced(call.result_tensors[0], (*range(axis, axis + ones), *moved.values()), steps), place * whole.strides[axis])]
 
 
-THROUGH: dict[str, Callable[[Call, Layout], Seen]] = {"Gather": _taken, "Slice": _sliced, "Split": _split, "Transpose": _transposed}
+THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {"Gather": _taken, "Slice": _sliced, "Split": _split, "Transpose": _transposed}
 
 
-def _read(flow: Dataflow, m: int, layout: Layout) -> bool:
+def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
     """Whether all who read a map can do so where its elements lie apart, as well as they could read a copy."""
     for i in bits(flow.readers[m]):
         call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
@@ -235,7 +235,7 @@ def _read(flow: Dataflow, m: int, layout: Layout) -> bool:
 # -- writing ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _written(flow: Dataflow, m: int, layout: Layout) -> bool:
+def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
     """Whether all that may be one kernel with the operator that makes a map, down to its head, has the shape of the map, and can write it apart."""
     i = flow.producer[m]
     kind, rank = flow.operators[i].kind, len(layout.shape)

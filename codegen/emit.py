@@ -16,16 +16,16 @@ import numpy as np
 
 from codegen.blob import digest
 from codegen.calls import calls
-from codegen.counted import Counted
+from codegen.counted import CountingCode
 from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.kernels.table import winograd_tile
 from codegen.kernels.winograd_bytes import whole_maps
 from codegen.layout import CTYPES, HALVES, layouts
-from codegen.memory import LINE, Memory, PlannedFlow, lay_out_dram
+from codegen.memory import LINE, MemoryPlan, PlannedFlow, lay_out_dram
 from codegen.select import Selected, select
 from codegen.source import CSource, Unsupported
 from codegen.target import Target, target
-from codegen.writer import Module, Writer, string
+from codegen.writer import CModule, Writer, string
 from lfopt.ir import Graph, Operator, Plan
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
 from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
@@ -98,15 +98,15 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
-    chosen, lie = target(name, element), layouts(flow)
+    chosen, laid_out = target(name, element), layouts(flow)
 
     def wants_many(i: int) -> bool:
-        call, made = flow.calls[i], lie[flow.results[i][0]]
+        call, made = flow.calls[i], laid_out[flow.results[i][0]]
         tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
-        return tokens or isinstance(winograd_tile(call, lie[flow.operands[i][0].map], made, chosen), int)
+        return tokens or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], made, chosen), int)
 
     heads = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
-    return sum(1 << i for i in heads) | whole_maps(flow, lie, chosen)
+    return sum(1 << i for i in heads) | whole_maps(flow, laid_out, chosen)
 
 
 def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
@@ -131,15 +131,15 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
 class _Printer:
     """From a model to its files."""
 
-    def __init__(self, memory: Memory, schedule: CpuSchedule, *, count: bool, embed: bool, profile: bool, prefix: str | None) -> None:
+    def __init__(self, memory: MemoryPlan, schedule: CpuSchedule, *, count: bool, embed: bool, profile: bool, prefix: str | None) -> None:
         self.memory, self.schedule, self.embed, self.profile = memory, schedule, embed, profile
         self.plan, self.graph, self.flow, self.target = memory.planned.plan, memory.planned.graph, memory.flow, memory.target
         self.name = prefix or identifier(self.plan.model.name)
         self.arena = max((group.allocated_bytes for group in self.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
-        self.functions = Module()
+        self.functions = CModule()
         dram = {self.flow.maps[m].name: 4 * start for m, start in memory.starts.items()}
-        self.counted = Counted(self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size) if count else None
+        self.counted = CountingCode(self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size) if count else None
 
     def source(self, selected: Sequence[Selected]) -> CSource:
         """Everything, printed. Raises Unsupported."""

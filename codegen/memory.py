@@ -12,7 +12,7 @@ import numpy as np
 from codegen.aliasing import AliasMap, alias
 from codegen.elements import FLOAT32, Element
 from codegen.kernels.attention import unfused
-from codegen.layout import Layout, layouts
+from codegen.layout import MapLayout, layouts
 from codegen.loops.moving import COPYING
 from codegen.target import Target
 from lfopt.ir import Graph, Plan, PlannedGroup, Tensor
@@ -59,7 +59,7 @@ class FusedAttention:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryPlan:
     """Where maps lie, and as what."""
 
     planned: PlannedFlow
@@ -76,7 +76,7 @@ class Memory:
         return self.planned.flow
 
     @property
-    def layouts(self) -> Sequence[Layout]:
+    def layouts(self) -> Sequence[MapLayout]:
         """Of all maps."""
         return self.aliases.layouts
 
@@ -123,13 +123,13 @@ class Memory:
             dies = len(groups) if flow.is_output[m] or self.kept else max([born, *(owner[i] for i in bits(flow.readers[m]))])
             before = lives.get(root, (born, dies))
             lives[root] = min(born, before[0]), max(dies, before[1])
-        placed, found = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
+        taken, found = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
         for born, dies, m in sorted(((*life, m) for m, life in lives.items()), key=lambda life: (-self.lines(life[2]), life)):
             start = 0
-            for other, stop, b, d in sorted(placed):
+            for other, stop, b, d in sorted(taken):
                 if b <= dies and born <= d and other < start + self._floats(m) and start < stop:
                     start = stop
-            placed.append((start, start + self._floats(m), born, dies))
+            taken.append((start, start + self._floats(m), born, dies))
             found[m] = start
         return found
 
@@ -175,7 +175,7 @@ class Memory:
         return found
 
 
-def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]) -> Memory:
+def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]) -> MemoryPlan:
     """Lay out all maps and place those that lie in memory as a whole. Raises Unsupported for types and sizes that generated code does not hold."""
     flow, plan = planned.flow, planned.plan
     ringed = sum(planned.mask(group) for group in plan.groups if group.id in planned.ringed)
@@ -183,13 +183,13 @@ def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], atte
     in_memory = _in_memory(planned, target, floats, attentions)
     aliases = alias(flow, layouts(flow, whole, ringed), in_memory, planned.runs)
     in_memory |= {m for m, place in aliases.aliases.items() if place.map in in_memory}
-    return Memory(planned, target, floats, attentions, aliases, in_memory)
+    return MemoryPlan(planned, target, floats, attentions, aliases, in_memory)
 
 
-def lay_out_dram(planned: PlannedFlow, target: Target) -> Memory:
+def lay_out_dram(planned: PlannedFlow, target: Target) -> MemoryPlan:
     """Every map by itself in memory, in ONNX's order, as long as the network runs: for code that counts."""
-    found = tuple(Layout(tensor, tuple(range(len(tensor.shape)))) for tensor in planned.flow.maps)
-    return Memory(planned, target, frozenset(), {}, AliasMap(planned.flow, found, {}), frozenset(range(len(found))), kept=True)
+    found = tuple(MapLayout(tensor, tuple(range(len(tensor.shape)))) for tensor in planned.flow.maps)
+    return MemoryPlan(planned, target, frozenset(), {}, AliasMap(planned.flow, found, {}), frozenset(range(len(found))), kept=True)
 
 
 def fused_attentions(planned: PlannedFlow, target: Target) -> tuple[dict[int, FusedAttention], dict[int, str]]:

@@ -8,27 +8,27 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from codegen.aliasing import even, in_turn
+from codegen.epilogue import Epilogue, arity, epilogue, in_step
+from codegen.fusion_chains import fused_kernels, fusion_chains, table_behind
 from codegen.kernels import quantized, table
-from codegen.kernels.attention import Fused
-from codegen.kernels.choice import Choice, Write, first_match
-from codegen.kernels.unit import Unit
+from codegen.kernels.attention import AttentionKernel
+from codegen.kernels.choice import KernelChoice, Write, first_match
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.winograd_bytes import whole_maps
-from codegen.layout import Layout, tensor_of
+from codegen.layout import MapLayout, tensor_of
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
-from codegen.memory import FusedAttention, Memory, PlannedFlow, fused_attentions, lay_out
-from codegen.source import Decision, Refusal, Unsupported
-from codegen.tails import Tail, arity, in_step, tail
+from codegen.memory import FusedAttention, MemoryPlan, PlannedFlow, fused_attentions, lay_out
+from codegen.source import Decision, KernelRefusal, Unsupported
 from codegen.target import Target
-from codegen.units import chained, table_behind, units
-from codegen.writer import Module
+from codegen.writer import CModule
 from lfopt.ir import Place, PlannedGroup
 from lfopt.ir.cpu import CpuFunction, CpuMap, CpuSchedule, Makes
 from lfopt.ops import bits
 from lfopt.planning.cpu import Alone, Made, Members, lower_for_cpu
 
 UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
-NO_TAIL = Tail((), (), ())
+NO_EPILOGUE = Epilogue((), (), ())
 ATTENTION = "attention"  # what refusals call its kernel
 
 
@@ -40,13 +40,13 @@ class Selected:
     title: str  # of its operators, in a comment
     write: Write  # raises Unsupported for plain loops alone
 
-    def print(self, out: Module) -> None:
+    def print(self, out: CModule) -> None:
         """Print it. Raises Unsupported where no kernel and no loops know its operator."""
         out.comment(self.title)
         self.write(out)
 
 
-def select(planned: PlannedFlow, target: Target, floats: AbstractSet[int]) -> tuple[Memory, CpuSchedule, Sequence[Selected]]:
+def select(planned: PlannedFlow, target: Target, floats: AbstractSet[int]) -> tuple[MemoryPlan, CpuSchedule, Sequence[Selected]]:
     """Where maps lie, what threads run, and its functions in order; `floats`: float32 maps that are stored as floats whatever the target says.
 
     Which maps loops and attentions read is known when kernels are chosen, and where maps lie decides who can be chosen: what they need is added
@@ -55,8 +55,8 @@ def select(planned: PlannedFlow, target: Target, floats: AbstractSet[int]) -> tu
     attentions, in_parts = fused_attentions(planned, target)
     while True:
         memory = lay_out(planned, target, floats, attentions)
-        if refused := {head: why for head in attentions if isinstance(why := _Group(memory).fused(head), str)}:
-            attentions = {head: attention for head, attention in attentions.items() if head not in refused}
+        if refused := {anchor: why for anchor in attentions if isinstance(why := _Group(memory).attention(anchor), str)}:
+            attentions = {anchor: attention for anchor, attention in attentions.items() if anchor not in refused}
             in_parts |= refused
             continue
         selection = Selection(memory, in_parts)
@@ -70,7 +70,7 @@ def select(planned: PlannedFlow, target: Target, floats: AbstractSet[int]) -> tu
 class Selection:
     """Kernels, chosen group by group: `lfopt.planning.cpu.Kernels`."""
 
-    def __init__(self, memory: Memory, in_parts: Mapping[int, str]) -> None:
+    def __init__(self, memory: MemoryPlan, in_parts: Mapping[int, str]) -> None:
         """`in_parts`: why attentions are no kernel of their own, by their products with the values."""
         self.memory, self.in_parts = memory, in_parts
         self.tiled = whole_maps(memory.flow, memory.layouts, memory.target)  # convolutions on integers by Winograd's algorithm, where maps are whole
@@ -88,16 +88,16 @@ class Selection:
 
     def in_order(self, mask: int) -> Sequence[int]:
         """Operators, each followed, where that may be, by what joins it."""
-        return chained(self.memory.flow, mask)
+        return fusion_chains(self.memory.flow, mask)
 
     def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
         """Which operators of a group become one function. On whole maps an attention is one, in the place of its last operator."""
         memory = self.memory
-        cores = {head: attention.core for head, attention in memory.attentions.items() if whole and mask >> head & 1}
+        cores = {anchor: attention.core for anchor, attention in memory.attentions.items() if whole and mask >> anchor & 1}
         inside = {i for core in cores.values() for i in core}
         apart = [[*alike] for run in runs for within, alike in groupby(run, lambda step: step.operator in inside) if not within]
-        found = units(memory.flow, memory.layouts, mask, apart, whole=whole)
-        return found | {head: (head, *(i for i in core if i != head)) for head, core in cores.items()}
+        found = fused_kernels(memory.flow, memory.layouts, mask, apart, whole=whole)
+        return found | {anchor: (anchor, *(i for i in core if i != anchor)) for anchor, core in cores.items()}
 
     def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
         """Whether parts of a Concat that lie within its ring are made just before it."""
@@ -110,16 +110,16 @@ class Selection:
         """Choose the functions of a group, in place of those chosen for it before."""
         rings = {place.name: place for place in group.places}
         how = _Group(self.memory, self.tiled if whole else 0, self.in_parts, whole, alone, rings)
-        found = {head: how.select(operators) for head, operators in members.items()}
+        found = {anchor: how.select(operators) for anchor, operators in members.items()}
         self._groups[group.id] = [function for functions in found.values() for function in functions]
-        return {head: [function.decision.function for function in functions] for head, functions in found.items()}
+        return {anchor: [function.decision.function for function in functions] for anchor, functions in found.items()}
 
 
 @dataclass(frozen=True)
 class _Group:
     """What kernels of a group are chosen by."""
 
-    memory: Memory
+    memory: MemoryPlan
     tiled: int = 0  # mask of convolutions on integers by Winograd's algorithm
     in_parts: Mapping[int, str] = field(default_factory=dict[int, str])
     whole: bool = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
@@ -127,70 +127,70 @@ class _Group:
     rings: Mapping[str, Place] = field(default_factory=dict[str, Place])
 
     def select(self, operators: Sequence[int]) -> list[Selected]:
-        """The functions of a unit: one, or, where no kernel takes its head, loops for that and what can be done for the rest."""
-        memory, (head, *rest) = self.memory, operators
+        """The functions of a fused kernel: one, or, where no kernel takes its anchor, loops for that and what can be done for the rest."""
+        memory, (anchor, *rest) = self.memory, operators
         if all(memory.aliases.is_idle(i) for i in operators):
             return []
-        if self.whole and head in memory.attentions:
-            return [self._attention(head, memory.attentions[head])]
-        quantised = memory.flow.calls[head].result_tensors[0].quantization is not None
-        refused = (Refusal(ATTENTION, self.in_parts[head]),) if head in self.in_parts else ()
+        if self.whole and anchor in memory.attentions:
+            return [self._attention(anchor, memory.attentions[anchor])]
+        quantised = memory.flow.calls[anchor].result_tensors[0].quantization is not None
+        refused = (KernelRefusal(ATTENTION, self.in_parts[anchor]),) if anchor in self.in_parts else ()
         try:
-            unit = self._quantised(operators) if quantised else self._floating(operators)
-            kernels = quantized.kernels_of(unit) if quantised else table.kernels_of(unit)
+            fused = self._quantised(operators) if quantised else self._floating(operators)
+            kernels = quantized.kernels_of(fused) if quantised else table.kernels_of(fused)
         except Unsupported as reason:
-            found, more = None, (Refusal("any kernel", str(reason)),)
+            found, more = None, (KernelRefusal("any kernel", str(reason)),)
         else:
-            found, more = first_match(kernels, unit)
+            found, more = first_match(kernels, fused)
         if found:
             return [self._selected(found, operators, (*refused, *more))]
-        functions = [] if memory.aliases.is_idle(head) else [self._loops(head, (*refused, *more))]
+        functions = [] if memory.aliases.is_idle(anchor) else [self._loops(anchor, (*refused, *more))]
         return functions + (self.select(rest) if rest else [])
 
-    def fused(self, head: int) -> Fused | str:
+    def attention(self, anchor: int) -> AttentionKernel | str:
         """The kernel of an attention; or why there is none: its operands lie in no order that it can read."""
         memory = self.memory
-        unit = self._unit(head, NO_TAIL, memory.flow.results[head][0], memory.layouts.__getitem__, flat=True)
+        fused = self._unit(anchor, NO_EPILOGUE, memory.flow.results[anchor][0], memory.layouts.__getitem__, flat=True)
         try:
-            return Fused(replace(unit, once=True), memory.attentions[head].form, memory.layouts)
+            return AttentionKernel(replace(fused, once=True), memory.attentions[anchor].form, memory.layouts)
         except Unsupported as reason:
             return str(reason)
 
     # -- functions -------------------------------------------------------------------------------------------------------------------------------
 
-    def _selected(self, choice: Choice, operators: Sequence[int], refused: tuple[Refusal, ...]) -> Selected:
-        unit, names = choice.unit, self._names(operators)
-        split = self.memory.target.threads > 1 and unit.shared
+    def _selected(self, choice: KernelChoice, operators: Sequence[int], refused: tuple[KernelRefusal, ...]) -> Selected:
+        fused, names = choice.fused, self._names(operators)
+        split = self.memory.target.threads > 1 and fused.shared
 
-        def write(out: Module) -> None:
-            for extra in unit.tail.extras:  # constants in the order in which kernels read them
+        def write(out: CModule) -> None:
+            for extra in fused.epilogue.extras:  # constants in the order in which kernels read them
                 if extra.map < 0:
                     extra.place(out.blob)
             choice.write(out)
 
-        function = CpuFunction(unit.name, names, _makes(once=unit.once), split, "kernel")
+        function = CpuFunction(fused.name, names, _makes(once=fused.once), split, "kernel")
         return Selected(Decision(function, choice.kernel, refused), ", ".join(names), write)
 
-    def _attention(self, head: int, attention: FusedAttention) -> Selected:
+    def _attention(self, anchor: int, attention: FusedAttention) -> Selected:
         """A kernel of all that lies between two products."""
-        kernel = self.fused(head)
-        assert isinstance(kernel, Fused), kernel
-        names = self._names((*(i for i in attention.core if i != head), head))
-        function = CpuFunction(kernel.unit.name, names, "map", self.memory.target.threads > 1, "kernel")
+        kernel = self.attention(anchor)
+        assert isinstance(kernel, AttentionKernel), kernel
+        names = self._names((*(i for i in attention.core if i != anchor), anchor))
+        function = CpuFunction(kernel.fused.name, names, "map", self.memory.target.threads > 1, "kernel")
         return Selected(Decision(function, ATTENTION, ()), ", ".join(self._names(attention.core)), kernel.write)
 
-    def _loops(self, i: int, refused: tuple[Refusal, ...]) -> Selected:
+    def _loops(self, i: int, refused: tuple[KernelRefusal, ...]) -> Selected:
         """An operator as plain loops."""
-        flow, target, placed = self.memory.flow, self.memory.target, self.memory.aliases.placed(i)
+        flow, target, aliased = self.memory.flow, self.memory.target, self.memory.aliases.aliased(i)
         call, once = flow.calls[i], self.whole or flow.calls[i].rows_out == 1
         name, threads = f"loops_{i}", 1 if self._is_alone(i) else target.threads
         operands = {o.input: self._array(o.map, call.shape(o.input)) for o in flow.operands[i]}
         results = [self._array(m, flow.maps[m].shape) for m in flow.results[i]]
-        there = {o.input for o in flow.operands[i] if o.map in placed} | {k for k, m in enumerate(flow.results[i]) if m in placed}
+        there = {o.input for o in flow.operands[i] if o.map in aliased} | {k for k, m in enumerate(flow.results[i]) if m in aliased}
 
-        def write(out: Module) -> None:
+        def write(out: CModule) -> None:
             with out.kernel(name):
-                loops(Nest(out, call, operands, results, out.blob, whole=once, threads=threads, lanes=target.lanes[0], placed=there))
+                loops(Nest(out, call, operands, results, out.blob, whole=once, threads=threads, lanes=target.lanes[0], aliased=there))
 
         function = CpuFunction(name, (call.operator.name,), _makes(once=once), threads > 1, "loops", refused[-1].reason)
         return Selected(Decision(function, "plain loops", refused), f"{call.operator.name} ({call.operator.kind}), as plain loops", write)
@@ -202,44 +202,44 @@ class _Group:
         """Whether each thread makes rows of its own of what an operator makes."""
         return self.alone is not None and i in self.alone.operators
 
-    # -- units -----------------------------------------------------------------------------------------------------------------------------------
+    # -- fused kernels ---------------------------------------------------------------------------------------------------------------------------
 
-    def _floating(self, operators: Sequence[int]) -> Unit:
+    def _floating(self, operators: Sequence[int]) -> FusedKernel:
         """An operator with the elementwise operators behind it. Raises Unsupported where no kernel can read or write its maps."""
-        memory, flow, head = self.memory, self.memory.flow, operators[0]
-        call, result, made = flow.calls[head], flow.results[operators[-1]][0], memory.layouts[flow.results[head][0]]
-        if result not in flow.results[head]:
-            apart, shape = memory.layouts[result].apart, memory.layouts[result].shape
-            if apart and made.shape != shape:
+        memory, flow, anchor = self.memory, self.memory.flow, operators[0]
+        call, result, made = flow.calls[anchor], flow.results[operators[-1]][0], memory.layouts[flow.results[anchor][0]]
+        if result not in flow.results[anchor]:
+            strides, shape = memory.layouts[result].alias_strides, memory.layouts[result].shape
+            if strides and made.shape != shape:
                 raise Unsupported(f"node {call.operator.name!r}: found a result in another shape that lies within another map")
-            made = replace(made, apart=apart)
+            made = replace(made, alias_strides=strides)
         elementwise = bool(arity(call))
-        flat = self.whole and (elementwise or ((table.is_pointwise(call) or table.is_column(call)) and self._even(head, made)))
-        seen = self._seen(head)
+        flat = self.whole and (elementwise or ((table.is_pointwise(call) or table.is_column(call)) and self._even(anchor, made)))
+        seen = self._seen(anchor)
 
-        def layouts(m: int) -> Layout:
+        def layouts(m: int) -> MapLayout:
             return made if m == result else seen.get(m, memory.layouts[m])
 
-        source = self._start(head) if elementwise else flow.results[head][0]
-        after = tail(flow, memory.layouts, operators if elementwise else operators[1:], source, made, whole=self.whole)
-        unit = self._unit(head, after, result, layouts, flat=flat)
-        return replace(unit, source=source, once=flat or made.image.rows == 1)
+        source = self._start(anchor) if elementwise else flow.results[anchor][0]
+        after = epilogue(flow, memory.layouts, operators if elementwise else operators[1:], source, made, whole=self.whole)
+        fused = self._unit(anchor, after, result, layouts, flat=flat)
+        return replace(fused, source=source, once=flat or made.image.rows == 1)
 
-    def _quantised(self, operators: Sequence[int]) -> Unit:
+    def _quantised(self, operators: Sequence[int]) -> FusedKernel:
         """An operator on integers, and a table of what follows it. Raises Unsupported."""
         memory, flow, i = self.memory, self.memory.flow, operators[0]
         result = flow.results[operators[-1]][0]
         flat = self.whole and (flow.specs[i].elementwise or table.is_pointwise(flow.calls[i]))
-        unit = self._unit(i, NO_TAIL, result, memory.layouts.__getitem__, flat=flat)
-        once = flat or unit.layouts(result).extents.rows == 1
-        return replace(unit, once=once, table=table_behind(flow, operators), tiled=bool(self.tiled >> i & 1))
+        fused = self._unit(i, NO_EPILOGUE, result, memory.layouts.__getitem__, flat=flat)
+        once = flat or fused.layouts(result).extents.rows == 1
+        return replace(fused, once=once, table=table_behind(flow, operators), tiled=bool(self.tiled >> i & 1))
 
-    def _unit(self, head: int, after: Tail, result: int, layouts: Callable[[int], Layout], *, flat: bool) -> Unit:
+    def _unit(self, anchor: int, after: Epilogue, result: int, layouts: Callable[[int], MapLayout], *, flat: bool) -> FusedKernel:
         memory = self.memory
-        return Unit(
-            f"unit_{head}",
+        return FusedKernel(
+            f"unit_{anchor}",
             memory.flow,
-            head,
+            anchor,
             after,
             result,
             layouts,
@@ -250,15 +250,15 @@ class _Group:
             result,
             self.whole,
             flat,
-            alone=self._is_alone(head),
-            placed=memory.aliases.placed(head),
+            alone=self._is_alone(anchor),
+            aliased=memory.aliases.aliased(anchor),
         )
 
-    def _seen(self, head: int) -> dict[int, Layout]:
+    def _seen(self, anchor: int) -> dict[int, MapLayout]:
         """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
-        memory, call = self.memory, self.memory.flow.calls[head]
-        found: dict[int, Layout] = {}
-        for operand in memory.flow.operands[head]:
+        memory, call = self.memory, self.memory.flow.calls[anchor]
+        found: dict[int, MapLayout] = {}
+        for operand in memory.flow.operands[anchor]:
             own, tensor = memory.layouts[operand.map], tensor_of(call, operand.input)
             if tensor.shape == own.shape:
                 continue
@@ -282,15 +282,15 @@ class _Group:
                 return operand.map
         raise Unsupported(f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the result")
 
-    def _even(self, head: int, made: Layout) -> bool:
+    def _even(self, anchor: int, made: MapLayout) -> bool:
         """Whether what an operator makes, and what it reads if that matters, are pixels at even distances, so that all rows are one."""
         flow = self.memory.flow
-        read = [] if table.is_product(flow.calls[head]) else [self.memory.layouts[o.map] for o in flow.operands[head]]
-        return all(not layout.apart or even(layout) for layout in (made, *read))
+        read = [] if table.is_product(flow.calls[anchor]) else [self.memory.layouts[o.map] for o in flow.operands[anchor]]
+        return all(not layout.alias_strides or even(layout) for layout in (made, *read))
 
     # -- addresses -------------------------------------------------------------------------------------------------------------------------------
 
-    def _address(self, layouts: Callable[[int], Layout], *, flat: bool) -> Callable[[int, str], str]:
+    def _address(self, layouts: Callable[[int], MapLayout], *, flat: bool) -> Callable[[int, str], str]:
         """Where a row of a map lies; if `flat`, the whole map is the row."""
         memory = self.memory
 

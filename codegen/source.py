@@ -14,7 +14,7 @@ class Unsupported(LfoptError):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class KernelRefusal:
     """Why a kernel does not take an operator."""
 
     kernel: str
@@ -27,7 +27,7 @@ class Decision:
 
     function: CpuFunction
     kernel: str  # "plain loops" where none takes its operator
-    refused: tuple[Refusal, ...]  # in the order in which they were asked
+    refused: tuple[KernelRefusal, ...]  # in the order in which they were asked
 
 
 @dataclass(frozen=True, repr=False)

@@ -54,7 +54,7 @@ class Writer:
 
     @contextmanager
     def kernel(self, name: str) -> Iterator[None]:
-        """The function of a unit, which makes row r."""
+        """The function of a fused kernel, which makes row r."""
         with self.block(f"static void {name}(const context *m, int r)"):
             start = len(self._lines)
             yield
@@ -68,7 +68,7 @@ class Writer:
         return "\n".join(self._lines) + "\n"
 
 
-class Module(Writer):
+class CModule(Writer):
     """The functions of a model under construction, and what they need: packed constants, and scratch memory of every thread."""
 
     def __init__(self) -> None:

@@ -22,13 +22,13 @@ from math import prod
 
 import numpy as np
 
+from codegen.epilogue import arity
 from codegen.kernels.attention_operands import AttentionOperands, HeadMatrix
 from codegen.kernels.attention_tiles import QueryTile, TileFunctions, TileRun
-from codegen.kernels.unit import Unit
-from codegen.layout import Layout
-from codegen.tails import arity
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.layout import MapLayout
 from codegen.target import Target
-from codegen.writer import Module, Writer
+from codegen.writer import CModule, Writer
 from lfopt.ops.attention import Attention
 
 WIDE = 3  # vectors of queries in a tile, where there are registers for it
@@ -58,16 +58,16 @@ def unfused(form: Attention, target: Target) -> str:
     return "" if 2 * queries >= target.lanes[0] else f"found {queries} queries; accepted: half a vector at least, {target.lanes[0] // 2}"
 
 
-class Fused:
+class AttentionKernel:
     """The kernel of one attention."""
 
-    def __init__(self, unit: Unit, form: Attention, lie: Sequence[Layout]) -> None:
-        """`unit`: of the product with the values; `lie`: the layouts of all maps.
+    def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
+        """`unit`: of the product with the values; `layouts`: of all maps.
 
         Raises Unsupported for operands that are there in no order of axes.
         """
-        self.unit, self.form = unit, form
-        self.operands = operands = AttentionOperands(unit, form, lie)
+        self.fused, self.form = fused, form
+        self.operands = operands = AttentionOperands(fused, form, layouts)
         self.heads, self.queries = operands.heads, operands.queries
         apart = operands.b.across != operands.depth or operands.v.down != operands.width
         self.copied = apart and operands.queries >= COPIED
@@ -81,7 +81,7 @@ class Fused:
     @cached_property
     def runs(self) -> list[TileRun]:
         """The tiles of a head, as equal as they can be."""
-        target = self.unit.target
+        target = self.fused.target
         most = target.lanes[0]
         lanes = [most] * (self.queries // most)
         if rest := self.queries % most:
@@ -133,14 +133,14 @@ class Fused:
         """Tiles that go through the blocks of keys together."""
         count = sum(run.count for run in self.runs)
         wanted = BAND if self.form.keys * (self.operands.depth + self.operands.width) > CACHED else 1
-        return max(1, min(wanted, self.heads * count // (TASKS * self.unit.target.threads), count))
+        return max(1, min(wanted, self.heads * count // (TASKS * self.fused.target.threads), count))
 
     # -- text --------------------------------------------------------------------------------------------------------------------------------
 
-    def write(self, out: Module) -> None:
+    def write(self, out: CModule) -> None:
         """The kernel, after the functions that it calls."""
-        unit, operands, count = self.unit, self.operands, sum(run.count for run in self.runs)
-        functions = TileFunctions(out, unit, operands, self.block, self.k, self.v)
+        fused, operands, count = self.fused, self.operands, sum(run.count for run in self.runs)
+        functions = TileFunctions(out, fused, operands, self.block, self.k, self.v)
         bands, kinds = -(-count // self.band), [run.tile for run in self.runs]
         begins, steps, ends = ([make(tile) for tile in kinds] for make in (functions.begin, functions.step, functions.end))
         shared, state = max(map(functions.shared, kinds)), max(map(functions.state, kinds))
@@ -148,7 +148,7 @@ class Fused:
         scratch = out.scratch(shared + self.band * state + copies)
         arrays = {"a": operands.a, "b": operands.b, "c": operands.v, **{operand.name: operand.matrix for operand in operands.scores.operands}}
         a, y = operands.a, operands.y
-        with out.kernel(unit.name):
+        with out.kernel(fused.name):
             out.all(f"const {matrix.ctype} *{name} = {matrix.place(out)};" for name, matrix in arrays.items())
             out(f"{y.ctype} *y = {y.pointer};", f"float *const scores = {scratch}, *const tiles = scores + {shared};")
             if self.copied:
@@ -220,12 +220,12 @@ class Fused:
 
     def _each_band(self, out: Writer, bands: int) -> str:
         """The loop over the bands of all heads, of which threads take equal parts, in keys that are seen."""
-        threads, total = self.unit.target.threads, self.heads * bands
+        threads, total = self.fused.target.threads, self.heads * bands
         if threads == 1:
             return f"for (int n = 0; n < {total}; n++)"
         widths = np.array([len(run.tile.lanes) for run in self.runs for _ in range(run.count)])
         tiles = widths * (self.form.keys if self._seen is None else self._seen[:, 1] - self._seen[:, 0])
-        work = np.tile(np.add.reduceat(tiles, range(0, len(tiles), self.band)), self.heads).cumsum()
-        cuts = [0, *(int(np.searchsorted(work, work[-1] * k / threads, side="right")) for k in range(1, threads)), total]
+        cost = np.tile(np.add.reduceat(tiles, range(0, len(tiles), self.band)), self.heads).cumsum()
+        cuts = [0, *(int(np.searchsorted(cost, cost[-1] * k / threads, side="right")) for k in range(1, threads)), total]
         out(f"static const int cuts[] = {{{', '.join(map(str, cuts))}}};")
         return "for (int n = cuts[m->me]; n < cuts[m->me + 1]; n++)"

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from codegen.kernels.unit import Unit
-from codegen.source import Refusal, Unsupported
-from codegen.writer import Module
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.source import KernelRefusal, Unsupported
+from codegen.writer import CModule
 
-Write = Callable[[Module], None]  # prints the C function of a kernel after those that it calls, and refuses nothing
+Write = Callable[[CModule], None]  # prints the C function of a kernel after those that it calls, and refuses nothing
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KernelChoice:
     """The kernel that takes an operator."""
 
     kernel: str
-    unit: Unit  # as the kernel sees it
+    fused: FusedKernel  # as the kernel sees it
     write: Write
 
 
@@ -26,24 +26,24 @@ class Kernel:
     """A way to make an operator."""
 
     name: str
-    select: Callable[[Unit], Write]  # looks at what is known before anything is printed; raises Unsupported
+    select: Callable[[FusedKernel], Write]  # looks at what is known before anything is printed; raises Unsupported
     whole_maps: bool = False  # whether each call makes the whole map, whatever a row is
 
-    def match(self, unit: Unit) -> Choice | Refusal:
-        """Whether it takes the operator of a unit, with what follows that."""
-        unit = replace(unit, once=unit.once or self.whole_maps)
+    def match(self, fused: FusedKernel) -> KernelChoice | KernelRefusal:
+        """Whether it takes the operator of a fused kernel, with what follows that."""
+        fused = replace(fused, once=fused.once or self.whole_maps)
         try:
-            return Choice(self.name, unit, self.select(unit))
+            return KernelChoice(self.name, fused, self.select(fused))
         except Unsupported as reason:
-            return Refusal(self.name, str(reason))
+            return KernelRefusal(self.name, str(reason))
 
 
-def first_match(kernels: Iterable[Kernel], unit: Unit) -> tuple[Choice | None, tuple[Refusal, ...]]:
+def first_match(kernels: Iterable[Kernel], fused: FusedKernel) -> tuple[KernelChoice | None, tuple[KernelRefusal, ...]]:
     """The first kernel that takes an operator, and the refusals of those before it."""
-    refused: list[Refusal] = []
+    refused: list[KernelRefusal] = []
     for kernel in kernels:
-        found = kernel.match(unit)
-        if isinstance(found, Choice):
+        found = kernel.match(fused)
+        if isinstance(found, KernelChoice):
             return found, tuple(refused)
         refused.append(found)
     return None, tuple(refused)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.kernels.unit import Unit
-from codegen.writer import Module, Writer
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.writer import CModule, Writer
 from lfopt.ops.fixed_point import Factors
 
 LANES = 16  # int32 in a vector
@@ -24,9 +24,9 @@ class Bytes:
     table: np.ndarray | None
 
     @classmethod
-    def of(cls, unit: Unit) -> Bytes:
-        """Those of a unit."""
-        return cls(unit.call.result_tensors[0].dtype, unit.table)
+    def of(cls, fused: FusedKernel) -> Bytes:
+        """Those of a fused kernel."""
+        return cls(fused.call.result_tensors[0].dtype, fused.table)
 
     @property
     def parameter(self) -> str:
@@ -38,7 +38,7 @@ class Bytes:
         """The table, as a last argument."""
         return "" if self.table is None else ", table"
 
-    def declaration(self, out: Module) -> list[str]:
+    def declaration(self, out: CModule) -> list[str]:
         """C statement: the table, for those who call such functions."""
         return [] if self.table is None else [f"const uint8_t *table = {constants(out, self.table.view(np.uint8))};"]
 
@@ -64,7 +64,7 @@ class Bytes:
             out(f"put_{LANES * len(vectors)}({address}, {value});")
 
 
-def constants(out: Module, values: np.ndarray) -> str:
+def constants(out: CModule, values: np.ndarray) -> str:
     """C expression: address of integers."""
     kind = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}[values.dtype.name]
     return f"(const {kind} *){out.constant(values, values.dtype.name)}"

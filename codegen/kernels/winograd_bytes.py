@@ -15,13 +15,13 @@ from math import prod
 import numpy as np
 
 from codegen.kernels.dots import SUMS, Products, ctype, extents
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import LANES, Bytes, constants
 from codegen.kernels.tiles import pixels
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
-from codegen.layout import Layout
+from codegen.kernels.window import KernelWindow
+from codegen.layout import MapLayout
 from codegen.target import Target
-from codegen.writer import Module, Writer
+from codegen.writer import CModule, Writer
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.scaling import contraction
@@ -43,11 +43,15 @@ GAIN = 0.85  # of the time of a direct convolution, at most
 _Operation = Callable[[str, str | int], str]
 
 
-def whole_maps(flow: Dataflow, lie: Sequence[Layout], target: Target) -> int:
+def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> int:
     """The mask of convolutions on integers that had better make the whole map by this algorithm: smallest first, while weights have room."""
     room = ROOM - sum(flow.graph.tensors[name].elements for name in flow.graph.constants if flow.graph.tensors[name].quantization is not None)
     found = 0
-    heads = [i for i in range(len(flow)) if flow.operands[i] and _gains(flow.calls[i], lie[flow.operands[i][0].map], lie[flow.results[i][0]], target)]
+    heads = [
+        i
+        for i in range(len(flow))
+        if flow.operands[i] and _gains(flow.calls[i], layouts[flow.operands[i][0].map], layouts[flow.results[i][0]], target)
+    ]
     for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in heads):
         if growth > room:
             break
@@ -55,13 +59,13 @@ def whole_maps(flow: Dataflow, lie: Sequence[Layout], target: Target) -> int:
     return found
 
 
-def _gains(call: Call, read: Layout, made: Layout, target: Target) -> bool:
+def _gains(call: Call, read: MapLayout, made: MapLayout, target: Target) -> bool:
     """Whether the algorithm has less to do than a direct convolution, and holds its sums."""
     if call.result_tensors[0].quantization is None or not target.dots:
         return False
     if call.operator.kind != "Conv" or len(call.result) != 4 or call.attribute("group", 1) != 1 or call.values[1] is None:
         return False
-    if arithmetic(call) is not Arithmetic.SUMS or not (read.in_pixels and made.in_pixels) or read.apart or made.apart:
+    if arithmetic(call) is not Arithmetic.SUMS or not (read.in_pixels and made.in_pixels) or read.alias_strides or made.alias_strides:
         return False
     if any((w.kernel, w.stride, w.dilation, w.pad, w.size) != (3, 1, 1, 1, w.size_out) for w in windows(call)):
         return False
@@ -75,20 +79,20 @@ def _gains(call: Call, read: Layout, made: Layout, target: Target) -> bool:
     return apart < GAIN * direct and contraction(call).largest < LARGEST
 
 
-def winograd(out: Module, unit: Unit, window: Window, products: Products) -> None:
-    """The kernel of a unit that makes the whole map."""
-    _Kernel(out, unit, window, products).write()
+def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
+    """The kernel, which makes the whole map."""
+    _Kernel(out, fused, window, products).write()
 
 
 class _Kernel:
     """Scratch holds v, transforms of a batch of tiles, (points, tiles, channels), and sums, (tiles, vectors of channels, points)."""
 
-    def __init__(self, out: Module, unit: Unit, window: Window, products: Products) -> None:
-        self.out, self.unit, self.window, self.products = out, unit, window, products
-        self.read, self.made = extents(unit, window.map), extents(unit, unit.result)
+    def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
+        self.out, self.fused, self.window, self.products = out, fused, window, products
+        self.read, self.made = extents(fused, window.map), extents(fused, fused.result)
         self.in_row = -(-self.made.pixels // SIZE)
         self.tiles = -(-self.made.rows // SIZE) * self.in_row
-        threads = unit.target.threads if unit.shared else 1
+        threads = fused.target.threads if fused.shared else 1
         self.batches = -(-self.tiles // (MOST * threads)) * threads
         self.batch = -(-self.tiles // self.batches)
         self.pitch = self.read.channels + PAIRS  # int16 from one tile to the next; a line of the cache more than a power of two
@@ -97,8 +101,8 @@ class _Kernel:
         self.step = (self.wide * POINTS + 1) * LANES  # int32 of sums from one tile to the next
 
     def write(self) -> None:
-        """The function of the unit, after those that it calls."""
-        out, unit, name = self.out, self.unit, self.unit.name
+        """The function of the fused kernel, after those that it calls."""
+        out, fused, name = self.out, self.fused, self.fused.name
         along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
         names: dict[int, str] = {}
         for size in dict.fromkeys(part.size for part in along):
@@ -106,17 +110,17 @@ class _Kernel:
             names[size] = out.function(inner, self._sums(size, wide, inner))
         inward = out.function(f"{name}_in", self._inward(f"{name}_in"))
         outward = out.function(f"{name}_out", self._outward(f"{name}_out"))
-        ends, bias = Bytes.of(unit), self.products.bias.reshape(-1, 1, LANES)
+        ends, bias = Bytes.of(fused), self.products.bias.reshape(-1, 1, LANES)
         begin = np.concatenate([bias, self.products.scaling.rows], axis=1).astype(np.int32)
         table, held = ends.declaration(out), constants(out, self._packed())
         with out.kernel(name):
             out("(void)r;")
             room = POINTS * self.batch * self.pitch // 2
             out(f"int16_t *v = (int16_t *)(void *){out.scratch(room + self.batch * self.step)};", f"int32_t *sums = (int32_t *)(void *)v + {room};")
-            out(f"const uint8_t *x = (const uint8_t *){unit.address(self.window.map, '0')};")
-            out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, '0')};", f"const int32_t *by = {constants(out, begin)};")
+            out(f"const uint8_t *x = (const uint8_t *){fused.address(self.window.map, '0')};")
+            out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, '0')};", f"const int32_t *by = {constants(out, begin)};")
             out.all(table)
-            with unit.each(out, "b", self.batches, split=True):
+            with fused.each(out, "b", self.batches, split=True):
                 out(f"const int first = b * {self.batch}, count = smaller({self.batch}, {self.tiles} - first);")
                 with self._each_tile():
                     out(f"{inward}(x, row - 1, pixel - 1, v + q * {self.pitch});")
@@ -124,7 +128,7 @@ class _Kernel:
                     with out.block(f"for (int point = 0; point < {POINTS}; point++)"):
                         out(f"const int16_t *a = v + point * {self.batch * self.pitch};")
                         out(f"const int16_t *w = {held} + (size_t)(c * {POINTS} + point * {wide}) * {self.read.channels * LANES};")
-                        for part in unit.tiles(out, along, "q", split=False):
+                        for part in fused.tiles(out, along, "q", split=False):
                             out(f"const int p = {part.first} + q * {part.size};")
                             out(f"{names[part.size]}(a + p * {self.pitch}, w, sums + p * {self.step} + point * {LANES});")
                     with self._each_tile():
@@ -160,7 +164,7 @@ class _Kernel:
 
     def _inward(self, name: str) -> Writer:
         """B d B' of the pixels from a row and a pixel of the map on; beyond the map they are zero."""
-        out, channels, source = Writer(), self.read.channels, ctype(self.unit, self.window.map).removesuffix("_t")
+        out, channels, source = Writer(), self.read.channels, ctype(self.fused, self.window.map).removesuffix("_t")
         with out.block(f"static void {name}(const uint8_t *x, int row, int pixel, int16_t *restrict v)"):
             for k in range(SIDE):
                 out(f"const uint32_t row{k} = (unsigned)(row + {k}) < {self.read.rows} ? ~UINT32_C(0) : 0;")
@@ -179,7 +183,7 @@ class _Kernel:
 
     def _outward(self, name: str) -> Writer:
         """A s A' of a tile, scaled and stored, as far as there are rows and pixels."""
-        out, ends, scaling = Writer(), Bytes.of(self.unit), self.products.scaling
+        out, ends, scaling = Writer(), Bytes.of(self.fused), self.products.scaling
         per = (1 + scaling.rows.shape[1]) * LANES
         head = f"static void {name}(const int32_t *restrict s, const int32_t *restrict by, uint8_t *restrict y, int rows, int pixels{ends.parameter})"
         with out.block(head):
