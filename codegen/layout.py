@@ -7,7 +7,7 @@ DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator
 of a map is whichever works on [n, c, ...], or, where none does, products, softmax and normalisations, which want the last axis innermost. Its
 choice spreads along elementwise operators, and those that cut or join maps, through the whole graph, not just a block,
 so that nothing is left to convert between groups.
-Operators that only move elements follow: see `codegen.within`.
+Operators that only move elements follow: see `codegen.aliasing`.
 """
 
 from __future__ import annotations
