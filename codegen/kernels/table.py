@@ -48,6 +48,8 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
     types = {fused.flow.maps[m].dtype for m in (fused.result, *(o.map for o in fused.flow.operands[fused.anchor]))}
     if kind != "Gather" and types != {"float32"}:
         raise fused.unsupported(f"maps of {', '.join(sorted(types))}", "float32")
+    if kind in WITH_EPILOGUE - PRODUCTS:
+        _require(fused, fused.operand(0))
     if is_product(call):
         return (PRODUCT,)
     return (SUMS,) if kind in REDUCTIONS and is_pointwise(call) else KERNELS[kind]
@@ -154,9 +156,6 @@ def _winograd(fused: FusedKernel) -> Write:
     if not fused.whole:
         raise fused.unsupported("rows in rings", "whole maps")
     weights, bias = _weights(fused)
-    for extra in fused.epilogue.extras:
-        if extra.map >= 0 and extra.reach == "element":
-            fused.address(extra.map, "r")
     return lambda out: winograd(out, fused, window_of(fused), weights, bias, size)
 
 
@@ -164,7 +163,6 @@ def _depthwise(fused: FusedKernel) -> Write:
     group, (weights, bias) = fused.call.attribute("group", 1), _weights(fused)
     if group == 1 or not group == fused.call.shape(0)[1] == weights.shape[0]:
         raise fused.unsupported("no groups" if group == 1 else f"{group} groups of {weights.shape[1]} channels", "a group for every channel")
-    _require(fused, fused.operand(0))
     return lambda out: depthwise(out, fused, window_of(fused), weights, bias)
 
 
@@ -187,13 +185,11 @@ def _convolution(fused: FusedKernel) -> Write:
 
 
 def _max_pool(fused: FusedKernel) -> Write:
-    _require(fused, fused.operand(0))
     empty = not all(axis.covered((0, axis.size_out)).all() for axis in windows(fused.call))
     return lambda out: max_pool(out, fused, window_of(fused, trimmed=True), empty=empty)
 
 
 def _average_pool(fused: FusedKernel) -> Write:
-    _require(fused, fused.operand(0))
     padded = bool(fused.call.attribute("count_include_pad", 0))
     counts = (axis.covered((0, axis.size_out), padded=padded).clip(1) for axis in windows(fused.call))
     divisors = np.outer(*counts).astype(np.float32)
@@ -204,7 +200,6 @@ def _mean(fused: FusedKernel) -> Write:
     call, source = fused.call, fused.operand(0)
     if call.operator.kind == "ReduceSum" or reduced_axes(call) != {2, 3} or not fused.layouts(source).in_pixels:
         raise fused.unsupported(f"a mean of {list(call.shape(0))} over axes {reduced_axes(call)}", "a mean over rows and pixels")
-    _require(fused, source)
     return lambda out: mean(out, fused, source)
 
 
@@ -212,7 +207,6 @@ def _largest(fused: FusedKernel) -> Write:
     call, source = fused.call, fused.operand(0)
     if reduced_axes(call) != {2, 3} or not fused.layouts(source).in_pixels:
         raise fused.unsupported(f"a maximum of {list(call.shape(0))} over axes {reduced_axes(call)}", "one over rows and pixels")
-    _require(fused, source)
     return lambda out: largest(out, fused, source)
 
 
@@ -234,7 +228,6 @@ def _softmax(fused: FusedKernel) -> Write:
     axis = call.attribute("axis", -1) % len(call.result)
     if any(fused.layouts(m).order[-1:] != (axis,) for m in (fused.operand(0), fused.result)):
         raise fused.unsupported(f"axis {axis} of {list(call.result)}", "softmax over channels")
-    _require(fused, fused.operand(0))
     return lambda out: softmax(out, fused, fused.operand(0))
 
 
@@ -248,7 +241,6 @@ def _sums(fused: FusedKernel) -> Write:
     kept = [axis for axis in fused.layouts(fused.result).order if fused.layouts(fused.result).shape[axis] > 1]
     if kept != [axis for axis in fused.layouts(source).order[:-1] if call.shape(0)[axis] > 1]:
         raise fused.unsupported(f"a result with axes in the order {kept}", "the order of the operand")
-    fused.require_extras()
     return lambda out: sums(out, fused, source, f"(1.0f / {call.shape(0)[-1]}.0f)" if call.operator.kind == "ReduceMean" else "1.0f")
 
 
@@ -259,7 +251,6 @@ def _layer_normalization(fused: FusedKernel) -> Write:
     vectors = [index for index in (1, 2) if call.has(index)]
     if call.attribute("axis", -1) % rank != rank - 1 or not innermost or any(call.shape(index) != call.shape(0)[-1:] for index in vectors):
         raise fused.unsupported(f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost")
-    _require(fused, source)
     found = [fused.constant(k) if call.constant[k] else fused.address(fused.operand(k), "0") for k in vectors]
     held = [FLOAT32 if call.constant[k] else fused.stored(fused.operand(k)) for k in vectors]
     return lambda out: layer_normalization(out, fused, source, found, held, call.attribute("epsilon", 1e-5))
@@ -299,7 +290,6 @@ def _resize(fused: FusedKernel) -> Write:
     images, channels, rows, columns = (axis_taps(call, axis) for axis in range(4))
     if images is not None or channels is not None or any(taps is not None and taps.outside is not None for taps in (rows, columns)):
         raise fused.unsupported("images or channels that are resized, or values from outside the map", "rows and pixels resized, from inside the map")
-    _require(fused, fused.operand(0))
     along = [_taps(taps, size) for taps, size in zip((rows, columns), call.result[2:], strict=True)]
     return lambda out: interpolation(out, fused, fused.operand(0), along[0], along[1])
 
@@ -312,7 +302,6 @@ def _taps(taps: Taps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
 def _depth_to_space(fused: FusedKernel) -> Write:
     call = fused.call
     crd = call.attribute("mode", "DCR") == "CRD"
-    _require(fused, fused.operand(0))
     return lambda out: depth_to_space(out, fused, fused.operand(0), call.attribute("blocksize", 1), channels_outermost=crd)
 
 
@@ -321,7 +310,6 @@ def _transposed(fused: FusedKernel) -> Write:
     if call.attribute("group", 1) != 1:
         raise fused.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
-    _require(fused, fused.operand(0))
     weights, bias = fused.constant(1), fused.constant(2) if call.has(2) else None
     return lambda out: transposed(out, fused, fused.operand(0), weights, bias, axes)
 
@@ -355,6 +343,7 @@ KERNELS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order 
     "DepthToSpace": (Kernel("depth to space", _depth_to_space),),
     "ConvTranspose": (Kernel("transposed convolution", _transposed),),
 }
+PRODUCTS = frozenset({"Gemm", "MatMul"})
 REDUCTIONS = frozenset({"ReduceMean", "ReduceSum"})
 MANY = 128  # input channels
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})

@@ -395,11 +395,12 @@ class _Kernel:
 
     def _operand(self, extra: EpilogueOperand) -> str:
         """Where an operand of the epilogue lies for row h + i and pixel p."""
-        if extra.map < 0:
-            return extra.place(self.out.blob)
-        if extra.reach != "element":
-            return self.fused.address(extra.map, "0")
-        return f"{self.fused.address(extra.map, '(h + i)')} + p * {extra.pitch or self.made.channels}"
+        step = {"element": extra.pitch or self.made.channels, "pixel": 1}.get(extra.reach, 0)
+        if extra.map >= 0:
+            start = self.fused.address(extra.map, "(h + i)" if step else "0")
+        else:
+            start = extra.place(self.out.blob) + (f" + (h + i) * {self.made.pixels * step}" if step else "")
+        return f"{start} + p * {step}" if step else start
 
 
 def _sum_name(length: int, lanes: tuple[int, ...]) -> str:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.build import find_compiler
 from codegen.elements import FLOAT32
+from codegen.emit import emit_c
 from codegen.epilogue import epilogue
 from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.window import KernelWindow
@@ -26,7 +27,9 @@ from codegen.target import TARGETS, target
 from codegen.writer import CModule
 from lfopt.frontend import from_model
 from lfopt.ops import Dataflow
-from tests.codegen.random_networks import RUNS_HERE
+from tests.codegen.random_networks import RUNS_HERE, agrees
+from tests.codegen.test_aliasing import Image as Net
+from tests.codegen.transformers import planned
 
 TOLERANCE = {2: 1e-6, 4: 4e-6}  # of the largest result
 STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
@@ -236,3 +239,13 @@ def test_it_is_chosen_where_channels_are_many() -> None:
         assert worthwhile(Image(extent, extent, channels), Image(extent, extent, channels), chosen) == 4
     for inputs, outputs, extent in product((1, 3), (16, 64), (1, 2)):
         assert worthwhile(Image(extent, extent, inputs), Image(extent, extent, outputs), chosen) == 0
+
+
+def test_operands_of_every_pixel_and_constants_as_large_as_the_map(tmp_path: Path) -> None:
+    net = Net(x=(1, 64, 34, 34), gate=(1, 1, 34, 34))
+    y = net.add("Mul", net.conv("x", 64, 64, 3), "gate")
+    y = net.add("Mul", net.add("Add", y, net.drawn(1, 64, 34, 34)), net.drawn(1, 1, 34, 34))
+    graph = net.graph(y)
+    source = emit_c(planned(graph, "resident"), graph)
+    assert [len(one.function.operators) for one in source.decisions if one.kernel == "Winograd convolution"] == [4]
+    agrees(source, graph, tmp_path)
