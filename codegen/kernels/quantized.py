@@ -42,6 +42,7 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
         raise fused.unsupported("an operator that has no kernel", ", ".join(SUMS))
     if fused.call.operator.kind == "Conv":
         fused.require_pixels()
+        _require(fused, fused.operand(0))
     return SUMS[fused.call.operator.kind]
 
 
@@ -83,24 +84,21 @@ def _zero_out(fused: FusedKernel) -> int:
 def _winograd(fused: FusedKernel) -> Write:
     if not fused.tiled:
         raise fused.unsupported("rows in rings, or little to gain", "whole maps that it makes faster, by weights that a cache holds")
-    window, products = window_of(fused), _scaled(fused, len(fused.constant(1)))
-    _require(fused, window.map)
-    return lambda out: winograd(out, fused, window, products(_weights(fused)))
+    products = _scaled(fused, len(fused.constant(1)))
+    return lambda out: winograd(out, fused, window_of(fused), products(_weights(fused)))
 
 
 def _depthwise(fused: FusedKernel) -> Write:
     group, count = fused.call.attribute("group", 1), len(fused.constant(1))
     if not group == fused.call.shape(0)[1] == count:
         raise fused.unsupported("no groups" if group == 1 else f"{group} groups of {count // group} channels", "a group for every channel")
-    window, products = window_of(fused), _scaled(fused, count)
-    _require(fused, window.map)
-    return lambda out: depthwise(out, fused, window, products(_weights(fused)))
+    products = _scaled(fused, count)
+    return lambda out: depthwise(out, fused, window_of(fused), products(_weights(fused)))
 
 
 def _convolution(fused: FusedKernel) -> Write:
-    group, window, products = fused.call.attribute("group", 1), window_of(fused), _scaled(fused, len(fused.constant(1)))
-    _require(fused, window.map)
-    return lambda out: convolution(out, fused, window, products(without_groups(_weights(fused), group)))
+    group, products = fused.call.attribute("group", 1), _scaled(fused, len(fused.constant(1)))
+    return lambda out: convolution(out, fused, window_of(fused), products(without_groups(_weights(fused), group)))
 
 
 def _product(fused: FusedKernel) -> Write:
