@@ -55,7 +55,7 @@ def select(planned: PlannedFlow, target: Target, floats: AbstractSet[int]) -> tu
     attentions, in_parts = fused_attentions(planned, target)
     while True:
         memory = lay_out(planned, target, floats, attentions)
-        if refused := {anchor: why for anchor in attentions if isinstance(why := _Group(memory).attention(anchor), str)}:
+        if refused := {anchor: why for anchor in attentions if isinstance(why := _GroupKernels(memory).attention(anchor), str)}:
             attentions = {anchor: attention for anchor, attention in attentions.items() if anchor not in refused}
             in_parts |= refused
             continue
@@ -109,14 +109,14 @@ class Selection:
     def functions(self, group: PlannedGroup, members: Members, alone: Alone | None, *, whole: bool) -> Mapping[int, Sequence[CpuFunction]]:
         """Choose the functions of a group, in place of those chosen for it before."""
         rings = {place.name: place for place in group.places}
-        how = _Group(self.memory, self.tiled if whole else 0, self.in_parts, whole, alone, rings)
+        how = _GroupKernels(self.memory, self.tiled if whole else 0, self.in_parts, whole, alone, rings)
         found = {anchor: how.select(operators) for anchor, operators in members.items()}
         self._groups[group.id] = [function for functions in found.values() for function in functions]
         return {anchor: [function.decision.function for function in functions] for anchor, functions in found.items()}
 
 
 @dataclass(frozen=True)
-class _Group:
+class _GroupKernels:
     """What kernels of a group are chosen by."""
 
     memory: MemoryPlan
@@ -150,7 +150,7 @@ class _Group:
     def attention(self, anchor: int) -> AttentionKernel | str:
         """The kernel of an attention; or why there is none: its operands lie in no order that it can read."""
         memory = self.memory
-        fused = self._unit(anchor, NO_EPILOGUE, memory.flow.results[anchor][0], memory.layouts.__getitem__, flat=True)
+        fused = self._fused_kernel(anchor, NO_EPILOGUE, memory.flow.results[anchor][0], memory.layouts.__getitem__, flat=True)
         try:
             return AttentionKernel(replace(fused, once=True), memory.attentions[anchor].form, memory.layouts)
         except Unsupported as reason:
@@ -202,7 +202,7 @@ class _Group:
         """Whether each thread makes rows of its own of what an operator makes."""
         return self.alone is not None and i in self.alone.operators
 
-    # -- fused kernels ---------------------------------------------------------------------------------------------------------------------------
+    # -- fused kernels -------------------------------------------------------------------------------------------------------------------------
 
     def _floating(self, operators: Sequence[int]) -> FusedKernel:
         """An operator with the elementwise operators behind it. Raises Unsupported where no kernel can read or write its maps."""
@@ -222,7 +222,7 @@ class _Group:
 
         source = self._start(anchor) if elementwise else flow.results[anchor][0]
         after = epilogue(flow, memory.layouts, operators if elementwise else operators[1:], source, made, whole=self.whole)
-        fused = self._unit(anchor, after, result, layouts, flat=flat)
+        fused = self._fused_kernel(anchor, after, result, layouts, flat=flat)
         return replace(fused, source=source, once=flat or made.image.rows == 1)
 
     def _quantised(self, operators: Sequence[int]) -> FusedKernel:
@@ -230,11 +230,11 @@ class _Group:
         memory, flow, i = self.memory, self.memory.flow, operators[0]
         result = flow.results[operators[-1]][0]
         flat = self.whole and (flow.specs[i].elementwise or table.is_pointwise(flow.calls[i]))
-        fused = self._unit(i, NO_EPILOGUE, result, memory.layouts.__getitem__, flat=flat)
+        fused = self._fused_kernel(i, NO_EPILOGUE, result, memory.layouts.__getitem__, flat=flat)
         once = flat or fused.layouts(result).extents.rows == 1
         return replace(fused, once=once, table=table_behind(flow, operators), tiled=bool(self.tiled >> i & 1))
 
-    def _unit(self, anchor: int, after: Epilogue, result: int, layouts: Callable[[int], MapLayout], *, flat: bool) -> FusedKernel:
+    def _fused_kernel(self, anchor: int, after: Epilogue, result: int, layouts: Callable[[int], MapLayout], *, flat: bool) -> FusedKernel:
         memory = self.memory
         return FusedKernel(
             f"unit_{anchor}",
