@@ -236,7 +236,7 @@ def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
 
 
 def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
-    """Whether all that may be one kernel with the operator that makes a map, down to its head, has the shape of the map, and can write it apart."""
+    """Whether all that may be one kernel with the operator that makes a map, down to its anchor, has the shape of the map, and can write it apart."""
     i = flow.producer[m]
     kind, rank = flow.operators[i].kind, len(layout.shape)
     if not flow.specs[i].elementwise:

@@ -105,8 +105,8 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
         tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
         return tokens or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], made, chosen), int)
 
-    heads = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
-    return sum(1 << i for i in heads) | whole_maps(flow, laid_out, chosen)
+    candidates = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
+    return sum(1 << i for i in candidates) | whole_maps(flow, laid_out, chosen)
 
 
 def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:

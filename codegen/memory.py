@@ -169,8 +169,8 @@ class MemoryPlan:
     def _attended(self) -> set[int]:
         """Maps that attentions of one kernel read."""
         flow, found = self.flow, set[int]()
-        for head, attention in self.attentions.items():
-            inside = {m for i in attention.core if i != head for m in flow.results[i]}
+        for anchor, attention in self.attentions.items():
+            inside = {m for i in attention.core if i != anchor for m in flow.results[i]}
             found |= {o.map for i in attention.core for o in flow.operands[i] if o.map not in inside}
         return found
 

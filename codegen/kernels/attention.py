@@ -62,7 +62,7 @@ class AttentionKernel:
     """The kernel of one attention."""
 
     def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
-        """`unit`: of the product with the values; `layouts`: of all maps.
+        """`fused`: of the product with the values; `layouts`: of all maps.
 
         Raises Unsupported for operands that are there in no order of axes.
         """

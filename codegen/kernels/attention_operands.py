@@ -105,7 +105,7 @@ class AttentionOperands:
     """Where the operands of an attention and its result lie, (heads, queries or keys, elements), and what becomes of its scores."""
 
     def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
-        """`unit`: of the product with the values; `layouts`: of all maps.
+        """`fused`: of the product with the values; `layouts`: of all maps.
 
         Raises Unsupported for operands that are there in no order of axes.
         """

@@ -47,12 +47,12 @@ def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> 
     """The mask of convolutions on integers that had better make the whole map by this algorithm: smallest first, while weights have room."""
     room = ROOM - sum(flow.graph.tensors[name].elements for name in flow.graph.constants if flow.graph.tensors[name].quantization is not None)
     found = 0
-    heads = [
+    candidates = [
         i
         for i in range(len(flow))
         if flow.operands[i] and _gains(flow.calls[i], layouts[flow.operands[i][0].map], layouts[flow.results[i][0]], target)
     ]
-    for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in heads):
+    for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in candidates):
         if growth > room:
             break
         room, found = room - growth, found | 1 << i
