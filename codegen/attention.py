@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.layout import CTYPES, Layout
+from codegen.layout import CTYPES, MapLayout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
 from codegen.loops.table import loops
@@ -62,7 +62,7 @@ class OnElement(Nest):
             yield {k: f"i{k}" for k in range(len(self.results[result].shape)) if axes is None or k in axes}
 
 
-class Attending:
+class CountedAttention:
     """The C function of an attention in a group."""
 
     def __init__(self, out: Writer, call: Call, graph: Graph, blob: Blob, name: str, outside: Callable[[int], Array], kept: Array) -> None:
@@ -135,7 +135,7 @@ class Attending:
         """The index of the same element in a tensor of another shape."""
         if shape == source:
             return at
-        return Array(Layout(Tensor("", source, "float32"), tuple(range(len(source)))), shape, "").behind(at)
+        return Array(MapLayout(Tensor("", source, "float32"), tuple(range(len(source)))), shape, "").behind(at)
 
     # -- parts -------------------------------------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Attending:
         if tensor.dtype not in CTYPES:
             raise Unsupported(f"tensor {name!r}: found {tensor.dtype}; counting C accepts {', '.join(CTYPES)}")
         number = len(self.functions)
-        made = Called(Layout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"{self.name}_{number}")
+        made = Called(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"{self.name}_{number}")
         self.functions[name, use] = made
         body = Writer()
         if name in self.form.views:
@@ -168,7 +168,7 @@ class Attending:
 
     def _part(self, body: Writer, name: str, use: str) -> None:
         part, k = self.form.makers[name]
-        results = [One(Layout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, "y") for tensor in part.result_tensors]
+        results = [One(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, "y") for tensor in part.result_tensors]
         asked = [j for j, found in enumerate(part.operator.outputs) if found]
         operands: dict[int, Array] = {}
         for i, operand in enumerate(part.operator.inputs):

@@ -33,16 +33,6 @@ class Blob:
         self._size += data.size + self._parts[-1].size
         return alike[-1][1]
 
-    def mark(self) -> tuple[int, int]:
-        """How much there is now, for `forget`."""
-        return len(self._parts), self._size
-
-    def forget(self, mark: tuple[int, int]) -> None:
-        """Drop what came since."""
-        parts, self._size = mark
-        del self._parts[parts:]
-        self._known = {key: [one for one in alike if one[1] < self._size] for key, alike in self._known.items()}
-
     def bytes(self) -> bytes:
         """All of it."""
         return b"".join(part.data for part in self._parts)

@@ -14,13 +14,13 @@ from math import prod
 
 import numpy as np
 
-from codegen.attention import Attending, kept_step, kept_tensor
+from codegen.attention import CountedAttention, kept_step, kept_tensor
 from codegen.blob import Blob
 from codegen.boxes import InFlight, OnBoxes, OnChip
-from codegen.layout import CTYPES, Layout
+from codegen.layout import CTYPES, MapLayout
 from codegen.loops.nest import Array
 from codegen.loops.table import loops
-from codegen.model import LINE
+from codegen.memory import LINE
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import (
@@ -53,7 +53,7 @@ IN_MAPS, IN_WEIGHTS, IN_L2 = range(3)  # memories, as in chip.h
 MOST_L2 = 1 << 28  # bytes of a second level that are used
 
 
-class Counted:
+class CountingCode:
     """The C of a plan's groups, and the tables that they go by."""
 
     def __init__(self, plan: Plan, graph: Graph, flow: Dataflow, blob: Blob, dram: Mapping[str, int], maps_bytes: int) -> None:
@@ -340,12 +340,12 @@ class Counted:
             value, tensor = call.values[k], call.tensors[k]
             if call.constant[k] and value is not None and value.size == 1 and tensor is not None:
                 pointer = f"(({CTYPES[tensor.dtype]} *)(void *){blob.add(value, tensor.dtype)})"
-                return Array(Layout(tensor, tuple(range(value.ndim))), value.shape, pointer)
+                return Array(MapLayout(tensor, tuple(range(value.ndim))), value.shape, pointer)
             return self._array(inputs[k], call.shape(k))
 
         inner = f"{name}_attention" if then else name
         kept = self._array(f"{SUMS}{result}", state_shape(call))
-        Attending(self.functions, call, self.graph, blob, inner, outside, kept).write(flying.get(result) or self._array(result, call.result))
+        CountedAttention(self.functions, call, self.graph, blob, inner, outside, kept).write(flying.get(result) or self._array(result, call.result))
         if then:
             out = self.functions
             with out.block(f"static void {name}(const context *m, const box *b0, const box *s, int from, int to, int first, int last)"):
@@ -428,7 +428,7 @@ class Counted:
             (name,) = self._results(operator)
             self._facts(name)  # raises Unsupported
             tensor = self.graph.tensors[name]
-            found[name] = InFlight(Layout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"(m->chip->flight + {k * size})")
+            found[name] = InFlight(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"(m->chip->flight + {k * size})")
         self.flight = max(self.flight, len(operators) * size)
         return found
 
@@ -454,7 +454,7 @@ class Counted:
         tensor = self._tensor(name)
         if name.startswith(SUMS):
             tensor = Tensor(name, tensor.shape, self._sum_type(tensor))
-        return OnChip(Layout(tensor, tuple(range(len(tensor.shape)))), shape, f"at_{k}")
+        return OnChip(MapLayout(tensor, tuple(range(len(tensor.shape)))), shape, f"at_{k}")
 
 
 SUMS = "sums of "  # before the name of a map: what is held of it before it is complete

@@ -1,4 +1,4 @@
-"""A plan as C: one function per fusion group (see `codegen.functions`), what runs them, and what holds their memory.
+"""A plan as C: one function per fusion group (see `codegen.select`), what runs them, and what holds their memory.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the rows), and they wait for one another after
 every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `lfopt.planning.cpu`).
@@ -16,23 +16,22 @@ import numpy as np
 
 from codegen.blob import digest
 from codegen.calls import calls
-from codegen.counted import Counted
+from codegen.counted import CountingCode
 from codegen.elements import BF16, FLOAT32, Element, ElementName
-from codegen.functions import Functions
-from codegen.kernels.heads import winograd_tile
+from codegen.kernels.table import winograd_tile
 from codegen.kernels.winograd_bytes import whole_maps
 from codegen.layout import CTYPES, HALVES, layouts
-from codegen.model import LINE, Model
-from codegen.source import CSource, NotFused, Unsupported
+from codegen.memory import LINE, MemoryPlan, PlannedFlow, lay_out_dram
+from codegen.select import Selected, select
+from codegen.source import CSource, Unsupported
 from codegen.target import Target, target
-from codegen.writer import Writer, string
+from codegen.writer import CModule, Writer, string
 from lfopt.ir import Graph, Operator, Plan
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
 from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
 from lfopt.ir.origins import scope_of, source_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
-from lfopt.planning.cpu import lower_for_cpu
 
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
@@ -72,18 +71,14 @@ def emit_c(
     chosen = replace(target(name, element), threads=threads, winograd=winograd)
     _check(plan, graph, chosen, count=count)
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
-    floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(Dataflow.of(graph))
-    in_parts = set[str]()
-    while True:
-        model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats, in_parts=in_parts)
-        try:
-            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew, prefix=prefix).source()
-        except NotFused as attention:
-            in_parts.add(attention.operator)
-            continue
-        if not (wrong := model.looped(source.loops)):  # which operators have no fast kernel is known when all are printed
-            return source
-        floats |= wrong
+    planned, shown = PlannedFlow(plan, graph), replace(chosen, threads=threads // crew)
+    if count:  # then the C follows the steps of the plan itself
+        memory, schedule, selected = lay_out_dram(planned, shown), CpuSchedule(chosen.name, 1, (), ()), ()
+    else:
+        floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(planned.flow)
+        memory, schedule, selected = select(planned, shown, floats)
+        schedule = replace(schedule, images=images, crew=crew, element=chosen.element.name)
+    return _Printer(memory, schedule, count=count, embed=embed, profile=profile, prefix=prefix).source(selected)
 
 
 def _unrounded(flow: Dataflow) -> frozenset[int]:
@@ -103,15 +98,15 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
-    chosen, lie = target(name, element), layouts(flow)
+    chosen, laid_out = target(name, element), layouts(flow)
 
     def wants_many(i: int) -> bool:
-        call, made = flow.calls[i], lie[flow.results[i][0]]
+        call, made = flow.calls[i], laid_out[flow.results[i][0]]
         tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
-        return tokens or winograd_tile(call, lie[flow.operands[i][0].map], made, chosen) > 0
+        return tokens or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], made, chosen), int)
 
-    heads = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
-    return sum(1 << i for i in heads) | whole_maps(flow, lie, chosen)
+    candidates = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
+    return sum(1 << i for i in candidates) | whole_maps(flow, laid_out, chosen)
 
 
 def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
@@ -136,70 +131,69 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
 class _Printer:
     """From a model to its files."""
 
-    def __init__(self, model: Model, *, embed: bool, profile: bool, images: int, crew: int, prefix: str | None) -> None:
-        self.model, self.embed, self.profile = model, embed, profile
-        self.name = prefix or identifier(model.plan.model.name)
-        self.arena = max((group.allocated_bytes for group in model.plan.groups), default=0)  # of one thread
+    def __init__(self, memory: MemoryPlan, schedule: CpuSchedule, *, count: bool, embed: bool, profile: bool, prefix: str | None) -> None:
+        self.memory, self.schedule, self.embed, self.profile = memory, schedule, embed, profile
+        self.plan, self.graph, self.flow, self.target = memory.planned.plan, memory.planned.graph, memory.flow, memory.target
+        self.name = prefix or identifier(self.plan.model.name)
+        self.arena = max((group.allocated_bytes for group in self.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
-        dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
-        self.counted = Counted(model.plan, model.graph, model.flow, model.blob, dram, 4 * model.size) if model.count else None
-        flow, chosen = model.flow, model.target
-        if model.count:  # then the C follows the steps of the plan itself
-            self.schedule = CpuSchedule(chosen.name, 1, (), ())
-        else:
-            lowered = lower_for_cpu(model.plan, flow, Functions(model), chosen.name, chosen.threads, frozenset(model.between))
-            self.schedule = replace(lowered, images=images, crew=crew, element=chosen.element.name)
+        self.functions = CModule()
+        dram = {self.flow.maps[m].name: 4 * start for m, start in memory.starts.items()}
+        self.counted = CountingCode(self.plan, self.graph, self.flow, self.functions.blob, dram, 4 * memory.size) if count else None
 
-    def source(self) -> CSource:
+    def source(self, selected: Sequence[Selected]) -> CSource:
         """Everything, printed. Raises Unsupported."""
-        model, graph = self.model, self.model.graph
-        root = {name: model.flow.map_index[behind] for name, behind in model.flow.behind.items()}
-        for k, name in enumerate(graph.inputs):
-            if (m := root[name]) in model.maps:
+        for function in selected:
+            function.print(self.functions)
+        root = {name: self.flow.map_index[behind] for name, behind in self.flow.behind.items()}
+        for k, name in enumerate(self.graph.inputs):
+            if (m := root[name]) in self.memory.starts:
                 self._border(m, self._outside("inputs", k, name), inward=True)
-        if model.target.threads > 1:
+        if self.target.threads > 1:
             self.run("SYNC();")
         if self.counted:
             self.run.all(self.counted.run)
         else:
-            operators = {operator.name: operator for operator in graph.operators}
+            operators = {operator.name: operator for operator in self.graph.operators}
             for group in self.schedule.groups:
                 self._comment(group.id, [operators[name] for function in group.functions for name in function.operators])
-                call = calls(model.functions, group)
+                call = calls(self.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
-        for k, name in enumerate(graph.outputs):
+        for k, name in enumerate(self.graph.outputs):
             if name in root:
                 self._border(root[name], self._outside("outputs", k, name), inward=False)
             else:
                 self._constant_output(k, name)
-        weights = model.blob.bytes()
-        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=model.count, profile=self.profile).encode()}
+        weights = self.functions.blob.bytes()
+        count = self.counted is not None
+        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
-        flags = (*model.target.flags, *(["-pthread"] if self._workers > 1 else []))
-        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, len(weights), self.schedule)
+        flags, arena = (*self.target.flags, *(["-pthread"] if self._workers > 1 else [])), self._arena_bytes
+        decisions = tuple(function.decision for function in selected)
+        return CSource(self.name, self.target.name, flags, found, arena, self._context_bytes, len(weights), self.schedule, decisions)
 
     def _comment(self, group: int, operators: Sequence[Operator]) -> None:
         """Where the exporter says that a group is from."""
         if scope := scope_of(operators):
             source = source_of(operators)
-            self.model.functions.comment(f"group {group}: {scope}{f' ({source})' if source else ''}")
+            self.functions.comment(f"group {group}: {scope}{f' ({source})' if source else ''}")
 
     def _outside(self, ends: str, k: int, name: str) -> str:
         """Address of an input or output of the network; of the present image, where there are several."""
         if self.schedule.images == 1:
             return f"{ends}[{k}]"
-        kind, tensor = ("const char" if ends == "inputs" else "char"), self.model.graph.tensors[name]
+        kind, tensor = ("const char" if ends == "inputs" else "char"), self.graph.tensors[name]
         return f"(void *)(({kind} *){ends}[{k}] + (size_t)image * {tensor.elements * np.dtype(tensor.dtype).itemsize})"
 
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
-        layout, out, kind = self.model.layouts[m], self.run, self.model.layouts[m].ctype
-        here, converted = self.model.ctype(m), self.model.stored_otherwise(m)
+        layout, out, kind = self.memory.layouts[m], self.run, self.memory.layouts[m].ctype
+        here, converted = self.memory.ctype(m), self.memory.stored_otherwise(m)
         inside, outside = (f"{here} *inside", f"const {kind} *outside") if inward else (f"const {here} *inside", f"{kind} *outside")
         if layout.onnx:
             first, stop = f"(size_t)FIRST({layout.tensor.elements})", f"(size_t)STOP({layout.tensor.elements})"
             with out.block(""):
-                out(f"{inside} = {self.model.where(m)};", f"{outside} = {there};", f"const size_t first = {first}, stop = {stop};")
+                out(f"{inside} = {self.memory.where(m)};", f"{outside} = {there};", f"const size_t first = {first}, stop = {stop};")
                 to, source = ("inside", "outside") if inward else ("outside", "inside")
                 if converted:
                     out(f"{'narrow' if inward else 'widen'}({to} + first, {source} + first, stop - first);")
@@ -207,7 +201,7 @@ class _Printer:
                     out(f"memcpy({to} + first, {source} + first, (stop - first) * sizeof *inside);")
             return
         with out.block(""):
-            out(f"{inside} = {self.model.where(m)};", f"{outside} = {there};")
+            out(f"{inside} = {self.memory.where(m)};", f"{outside} = {there};")
             moves = layout.sequence
             unrolled = moves[-1][0] if moves[-1][0] <= UNROLLED else 1
             nest = moves[:-1] if unrolled > 1 else moves
@@ -232,65 +226,65 @@ class _Printer:
             out.all(lines)
 
     def _constant_output(self, k: int, name: str) -> None:
-        value = self.model.graph.constants[name]
+        value = self.graph.constants[name]
         if self.schedule.images > 1:
             raise Unsupported(f"graph output {name!r}: found a constant; for several images, accepted: what is made of each")
         if value is None or not value.dtype.isnative or value.dtype.name not in CTYPES:
-            raise Unsupported(f"graph output {name!r}: found a constant without values, or of type {self.model.graph.tensors[name].dtype}")
-        self.run(f"if (m->me == 0) memcpy(outputs[{k}], {self.model.blob.add(value, value.dtype.name)}, {value.nbytes});")
+            raise Unsupported(f"graph output {name!r}: found a constant without values, or of type {self.graph.tensors[name].dtype}")
+        self.run(f"if (m->me == 0) memcpy(outputs[{k}], {self.functions.blob.add(value, value.dtype.name)}, {value.nbytes});")
 
     # -- text --------------------------------------------------------------------------------------------------------------------------------
 
     def _code(self, weights: bytes) -> str:
-        name, head, plan = self.name, Writer(), self.model.plan
-        head.comment(f"{plan.model.name}: {len(self.model.flow)} operators in {len(plan.groups)} fusion groups, for {self.model.target.name}.")
+        name, head, plan = self.name, Writer(), self.plan
+        head.comment(f"{plan.model.name}: {len(self.flow)} operators in {len(plan.groups)} fusion groups, for {self.target.name}.")
         if self._workers > 1 or self.profile:
             head("#define _GNU_SOURCE /* POSIX, and the affinity of threads */")
         if self.profile:
             head("#define PROFILE 1")
-        head('#include "model.h"', "", f"#define LANES {self.model.target.lanes[0]}", f"#define THREADS {self.model.target.threads}")
+        head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}", f"#define THREADS {self.target.threads}")
         head(f"#define CREW {self.schedule.crew} /* threads that each run images of their own */", f"#define IMAGES {self.schedule.images}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
         if self._workers > 1:
             head.all(_template("crew.h").splitlines())
-        if self.model.target.element is BF16:
+        if self.target.element is BF16:
             head.all(_template("bf16.h").splitlines())
-        if any(tensor.dtype in HALVES for tensor in self.model.flow.maps):
+        if any(tensor.dtype in HALVES for tensor in self.flow.maps):
             head.all(_template("halves.h").splitlines())
-        if self.model.attentions:
+        if self.memory.attentions:
             head.all(_template("turn.h").splitlines())
-        if self.model.graph.quantized:
+        if self.graph.quantized:
             head.all(_template("integer.h").splitlines())
-            head.all(_template("dots.h").splitlines() if self.model.target.dots else ())
+            head.all(_template("dots.h").splitlines() if self.target.dots else ())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
         head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */")
         head(*(["    struct pool *pool; /* threads that wait for the next run */"] if self._workers > 1 else []), "};", "")
-        if self._arenas > 1:
+        if self.schedule.arenas > 1:
             head(f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread to that of the next */", "")
         if self.schedule.crew > 1:
-            head(f"#define MAPS {self.model.size} /* floats from the maps of one thread to those of the next */", "")
+            head(f"#define MAPS {self.memory.size} /* floats from the maps of one thread to those of the next */", "")
         network = Writer()
         with network.block("static void network(const context *m, const void *const *inputs, void *const *outputs)"):
             network("(void)inputs, (void)outputs;")
             with network.block("for (int image = m->first; image < m->stop; image++)") if self.schedule.images > 1 else nullcontext():
                 network.all(self.run.text().splitlines())
-                if self.schedule.images > 1 and self.model.target.threads > 1:
+                if self.schedule.images > 1 and self.target.threads > 1:
                     network("SYNC();")
         run = "\n".join(re.sub(r"NAME(?=_)", name, _template(part)) for part in (*(["pool.c"] if self._workers > 1 else []), "run.c"))
         chip = (before, _template("chip.h"), after) if self.counted else ()
-        return "\n".join((head.text(), *chip, self.model.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
+        return "\n".join((head.text(), *chip, self.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
 
     def _tensors(self) -> str:
         out = Writer()
-        for role, names in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
+        for role, names in (("input", self.graph.inputs), ("output", self.graph.outputs)):
             for k, name in enumerate(names):
-                shape = self._whole(self.model.graph.shape(name))
+                shape = self._whole(self.graph.shape(name))
                 out(f"static const int64_t {role}_{k}[] = {{{', '.join(map(str, shape)) or '1'}}};")
             out(f"const int {self.name}_{role}_count = {len(names)};")
             with out.block(f"const {self.name}_tensor {self.name}_{role}s[] ="):
                 for k, name in enumerate(names):
-                    tensor = self.model.graph.tensors[name]
+                    tensor = self.graph.tensors[name]
                     size = self.schedule.images * tensor.elements * np.dtype(tensor.dtype).itemsize
                     out(f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, {size}}},")
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
@@ -301,19 +295,15 @@ class _Printer:
 
     @property
     def _workers(self) -> int:
-        return self.schedule.crew * self.model.target.threads
+        return self.schedule.crew * self.target.threads
 
     @property
     def _maps_bytes(self) -> int:
-        return 4 * self.model.size * self.schedule.crew
-
-    @property
-    def _arenas(self) -> int:
-        return self.schedule.arenas
+        return 4 * self.memory.size * self.schedule.crew
 
     @property
     def _arena_bytes(self) -> int:
-        return self.arena * self._arenas
+        return self.arena * self.schedule.arenas
 
     @property
     def _arena_lines(self) -> int:
@@ -323,22 +313,22 @@ class _Printer:
     @property
     def _scratch_lines(self) -> int:
         """Of one thread."""
-        return -(-(self.counted.chip_bytes if self.counted else 4 * self.model.scratch) // LINE)
+        return -(-(self.counted.chip_bytes if self.counted else 4 * self.functions.scratch_floats) // LINE)
 
     @property
     def _context_bytes(self) -> int:
-        lines = 1 + (1 + self._arena_lines) * self._arenas + self._scratch_lines * self._workers + self._time_lines
+        lines = 1 + (1 + self._arena_lines) * self.schedule.arenas + self._scratch_lines * self._workers + self._time_lines
         return HEAD + self._maps_bytes + lines * LINE
 
     @property
     def _time_lines(self) -> int:
-        return -(-8 * len(self.model.plan.groups) // LINE) if self.profile else 0
+        return -(-8 * len(self.plan.groups) // LINE) if self.profile else 0
 
     def _start(self, weights: bytes) -> str:
         """The functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
         before = HEAD + self._maps_bytes
-        after = before + (1 + self._arena_lines) * self._arenas * LINE
+        after = before + (1 + self._arena_lines) * self.schedule.arenas * LINE
         if self.embed:
             out(f"extern const uint64_t {name}_weights[];", "")
         out(f"size_t {name}_context_bytes(void) {{ return {self._context_bytes}; }}")
@@ -365,7 +355,7 @@ class _Printer:
             if self.profile:
                 out(f"shared->times = (double *)(void *)(memory + {self._context_bytes - LINE * self._time_lines});")
             out("*m->before = *m->after = CANARY;")
-            if self._arenas > 1:
+            if self.schedule.arenas > 1:
                 out("for (int k = 1; k < WORKERS; k++) *canary(shared, k) = CANARY;")
             out("return 0;")
         out("", f"typedef char context_fits[sizeof(struct {name}_context) <= {HEAD} ? 1 : -1];")

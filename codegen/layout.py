@@ -7,7 +7,7 @@ DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator
 of a map is whichever works on [n, c, ...], or, where none does, products, softmax and normalisations, which want the last axis innermost. Its
 choice spreads along elementwise operators, and those that cut or join maps, through the whole graph, not just a block,
 so that nothing is left to convert between groups.
-Operators that only move elements follow: see `codegen.within`.
+Operators that only move elements follow: see `codegen.aliasing`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
-from lfopt.ops import Dataflow, Family, Mapping, bits
+from lfopt.ops import Call, Dataflow, Family, Mapping, bits
 from lfopt.ops.parameters import permutation, reduced_axes
 from lfopt.ops.traits import Arithmetic
 
@@ -43,18 +43,18 @@ class Image(NamedTuple):
     rows: int
     pixels: int  # in a row
     channels: int
-    apart: int = 0  # elements of others between one pixel and the next,
-    beside: int = 0  # and after the last pixel of a row: of a map that lies within another
+    gap: int = 0  # elements of others between one pixel and the next,
+    row_gap: int = 0  # and after the last pixel of a row: of a map that lies within another
 
     @property
     def pitch(self) -> int:
         """Elements from one pixel to the next."""
-        return self.channels + self.apart
+        return self.channels + self.gap
 
     @property
     def step(self) -> int:
         """Elements from one row to the next."""
-        return self.pixels * self.pitch + self.beside
+        return self.pixels * self.pitch + self.row_gap
 
     @property
     def row(self) -> int:
@@ -73,12 +73,12 @@ class Image(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MapLayout:
     """The order of a tensor's elements in memory."""
 
     tensor: Tensor
     order: tuple[int, ...]  # axes, outermost first
-    apart: tuple[int, ...] = ()  # strides of one that lies within another, whose elements are between its own; (): they lie side by side
+    alias_strides: tuple[int, ...] = ()  # of one that lies within another, whose elements are between its own; (): they lie side by side
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,8 +93,8 @@ class Layout:
     @property
     def strides(self) -> tuple[int, ...]:
         """Per axis: elements from one index to the next."""
-        if self.apart:
-            return self.apart
+        if self.alias_strides:
+            return self.alias_strides
         found, step = [0] * len(self.order), 1
         for axis in reversed(self.order):
             found[axis] = step
@@ -102,9 +102,9 @@ class Layout:
         return tuple(found)
 
     @property
-    def packed(self) -> Layout:
+    def packed(self) -> MapLayout:
         """The same order, side by side."""
-        return Layout(self.tensor, self.order)
+        return MapLayout(self.tensor, self.order)
 
     @property
     def sequence(self) -> tuple[tuple[int, int], ...]:
@@ -122,7 +122,7 @@ class Layout:
     @property
     def onnx(self) -> bool:
         """Whether the elements lie in ONNX's order."""
-        return not self.apart and len(self.sequence) <= 1
+        return not self.alias_strides and len(self.sequence) <= 1
 
     @property
     def by_rows(self) -> bool:
@@ -147,14 +147,14 @@ class Layout:
         if tensor.dtype != "float32" or not tensor.elements:
             raise Unsupported(f"tensor {tensor.name!r}: found {tensor.dtype} {list(self.shape)}; kernels on channels accept float32, not empty")
         channels = self.shape[self.order[-1]] if self.order else 1
-        return Image(1, tensor.elements // channels, channels, self._between(self.order) if self.apart else 0)
+        return Image(1, tensor.elements // channels, channels, self._between(self.order) if self.alias_strides else 0)
 
-    def seen(self, tensor: Tensor) -> Layout | None:
+    def seen(self, tensor: Tensor) -> MapLayout | None:
         """The same elements as a view of them has them; None where no order of the view's axes says how they lie."""
         if tensor.shape == self.shape:
-            return Layout(tensor, self.order, self.apart)
-        if self.apart:
-            return self._seen_apart(tensor)
+            return MapLayout(tensor, self.order, self.alias_strides)
+        if self.alias_strides:
+            return self._seen_aliased(tensor)
         own = self.sequence
         for usual in (natural(tensor, pixels=self.order == PIXELS or not self.usual), natural(tensor)):
             if usual.sequence == own:
@@ -167,29 +167,29 @@ class Layout:
                     apart[axis] = step // by * inside
                 inside *= count
         alone = [axis for axis, extent in enumerate(tensor.shape) if extent == 1]
-        found = Layout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
+        found = MapLayout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
         return found if len(found.order) == len(tensor.shape) and found.sequence == own else None
 
-    def _seen_apart(self, tensor: Tensor) -> Layout | None:
+    def _seen_aliased(self, tensor: Tensor) -> MapLayout | None:
         """`seen`, where axes of the view are parts of ours, or ours are parts of its and lie side by side."""
         steps = [0] * len(tensor.shape)
         for mine, behind in alike(tensor.shape, self.shape):
-            step = inside = self.apart[behind[-1]]
+            step = inside = self.alias_strides[behind[-1]]
             for axis in reversed(behind):
-                if self.apart[axis] != inside:
+                if self.alias_strides[axis] != inside:
                     return None
                 inside *= self.shape[axis]
             for axis in reversed(mine):
                 steps[axis] = step
                 step *= tensor.shape[axis]
         order = sorted(range(len(steps)), key=lambda axis: (tensor.shape[axis] > 1, -steps[axis]))
-        return Layout(tensor, tuple(order), tuple(steps))
+        return MapLayout(tensor, tuple(order), tuple(steps))
 
-    def permuted(self, axes: Sequence[int], tensor: Tensor) -> Layout:
+    def permuted(self, axes: Sequence[int], tensor: Tensor) -> MapLayout:
         """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
-        if self.apart:
-            return Layout(tensor, tuple(axes.index(axis) for axis in self.order), tuple(self.apart[axis] for axis in axes))
-        usual, found = natural(tensor), Layout(tensor, tuple(axes.index(axis) for axis in self.order))
+        if self.alias_strides:
+            return MapLayout(tensor, tuple(axes.index(axis) for axis in self.order), tuple(self.alias_strides[axis] for axis in axes))
+        usual, found = natural(tensor), MapLayout(tensor, tuple(axes.index(axis) for axis in self.order))
         return usual if usual.sequence == found.sequence else found
 
     @property
@@ -210,19 +210,19 @@ class Layout:
         alone = not self.order or (self.order[-1] == axis and tensor.rows > 1)
         channels = 1 if alone else self.shape[self.order[-1]]
         found = Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
-        if not self.apart:
+        if not self.alias_strides:
             return found
         if alone:
             raise Unsupported(f"tensor {tensor.name!r}: found rows of one element that lie within another map; kernels on channels accept pixels")
-        found = found._replace(apart=self._between([k for k in self.order if k != axis]))
-        return found._replace(beside=self.apart[axis] - found.step) if axis is not None and tensor.rows > 1 else found
+        found = found._replace(gap=self._between([k for k in self.order if k != axis]))
+        return found._replace(row_gap=self.alias_strides[axis] - found.step) if axis is not None and tensor.rows > 1 else found
 
     def _between(self, axes: Sequence[int]) -> int:
         """Elements between one pixel and the next along some axes, the last of which are channels. Raises Unsupported where that differs."""
         channels, *pixels = reversed(axes)
-        runs = [(self.shape[axis], self.apart[axis]) for axis in pixels if self.shape[axis] > 1]
+        runs = [(self.shape[axis], self.alias_strides[axis]) for axis in pixels if self.shape[axis] > 1]
         even = all(by == step * extent for (extent, step), (_, by) in pairwise(runs))
-        if not even or (self.shape[channels] > 1 and self.apart[channels] != 1):
+        if not even or (self.shape[channels] > 1 and self.alias_strides[channels] != 1):
             raise Unsupported(f"tensor {self.tensor.name!r}: found pixels at uneven distances; kernels on channels accept even ones")
         return runs[0][1] - self.shape[channels] if runs else 0
 
@@ -269,15 +269,15 @@ def alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
     return found
 
 
-def natural(tensor: Tensor, *, pixels: bool = False) -> Layout:
+def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
     """The layout of a tensor by itself, with its channels last if `pixels` and if it has rank 4."""
     axis, axes = row_axis(tensor.shape), range(len(tensor.shape))
     if pixels and len(axes) == 4:
-        return Layout(tensor, PIXELS)
-    return Layout(tensor, tuple(axes) if axis is None else (axis, *(k for k in axes if k != axis)))
+        return MapLayout(tensor, PIXELS)
+    return MapLayout(tensor, tuple(axes) if axis is None else (axis, *(k for k in axes if k != axis)))
 
 
-def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 0) -> list[Layout]:
+def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 0) -> list[MapLayout]:
     """The layout of every map: channels last where convolutions and their like read or make it, or elementwise operators lead there.
 
     Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is, if all who read it can read it so. Those
@@ -316,17 +316,17 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
         if not (moves or spec.elementwise) or not free >= {*results}:
             continue
         for operand in operands:
-            (m,), seen = results, found[operand.map].seen(_required(call.tensors[operand.input]))
+            (m,), seen = results, found[operand.map].seen(tensor_of(call, operand.input))
             if seen is None or not (moves or seen.shape == call.result):
                 continue
-            there = seen.permuted(permutation(call), flow.maps[m]) if moves else Layout(flow.maps[m], seen.order)
+            there = seen.permuted(permutation(call), flow.maps[m]) if moves else MapLayout(flow.maps[m], seen.order)
             if there.sequence != found[m].sequence and (moves or not found[operand.map].usual) and _accepted(flow, m, there, ringed):
                 found[m] = there
                 break
     return found
 
 
-def _in_pixels(flow: Dataflow, m: int) -> Layout | None:
+def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
     """The layout of a graph input that is read as images of another rank alone, such as a sound: their pixels. Its elements are moved anyway."""
     calls = [(flow.calls[i], o.input) for i in bits(flow.readers[m]) for o in flow.operands[i] if o.map == m]
     shapes = {call.shape(index) for call, index in calls}
@@ -337,17 +337,17 @@ def _in_pixels(flow: Dataflow, m: int) -> Layout | None:
     for axis in PIXELS:
         order += next((mine for mine, theirs in alike(flow.maps[m].shape, shape) if theirs == [axis] and len(mine) == 1), [])
     alone = [axis for axis, extent in enumerate(flow.maps[m].shape) if extent == 1]
-    return Layout(flow.maps[m], (*alone, *order)) if len(alone) + len(order) == len(flow.maps[m].shape) else None
+    return MapLayout(flow.maps[m], (*alone, *order)) if len(alone) + len(order) == len(flow.maps[m].shape) else None
 
 
-def _accepted(flow: Dataflow, m: int, layout: Layout, ringed: int) -> bool:
+def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
     """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps, Transposes and elementwise operators."""
     for i in bits(flow.readers[m]):
         call = flow.calls[i]
         for operand in flow.operands[i]:
             if operand.map != m:
                 continue
-            seen = layout.seen(_required(call.tensors[operand.input]))
+            seen = layout.seen(tensor_of(call, operand.input))
             if seen is None:
                 return False
             if seen.usual:
@@ -357,11 +357,17 @@ def _accepted(flow: Dataflow, m: int, layout: Layout, ringed: int) -> bool:
             if call.operator.kind == "Transpose" or (call.operator.kind == "MatMul" and len(flow.operands[i]) == 2):
                 continue
             (made,) = flow.results[i][:1]
-            if not flow.specs[i].elementwise or seen.shape != call.result or not _accepted(flow, made, Layout(flow.maps[made], seen.order), ringed):
+            if (
+                not flow.specs[i].elementwise
+                or seen.shape != call.result
+                or not _accepted(flow, made, MapLayout(flow.maps[made], seen.order), ringed)
+            ):
                 return False
     return True
 
 
-def _required(tensor: Tensor | None) -> Tensor:
-    assert tensor is not None, "a map is not an absent operand"
-    return tensor
+def tensor_of(call: Call, index: int) -> Tensor:
+    """An input that is there, as an operator sees it."""
+    found = call.tensors[index]
+    assert found is not None, f"{call.operator.name}: input {index} is absent"
+    return found

@@ -6,20 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lfopt.ir import LfoptError
-from lfopt.ir.cpu import CpuSchedule
+from lfopt.ir.cpu import CpuFunction, CpuSchedule
 
 
 class Unsupported(LfoptError):
     """An operator, a mode or a type that the back end does not know; raised before anything is written."""
 
 
-class NotFused(Unsupported):
-    """An attention that is printed in its parts: what it reads lies in no order that its kernel knows."""
+@dataclass(frozen=True, slots=True)
+class KernelRefusal:
+    """Why a kernel does not take an operator."""
 
-    def __init__(self, operator: str, reason: str) -> None:
-        """`operator`: the name of the product with the values."""
-        super().__init__(reason)
-        self.operator = operator
+    kernel: str
+    reason: str  # one line
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The kernel of a function, and those that were asked before."""
+
+    function: CpuFunction
+    kernel: str  # "plain loops" where none takes its operator
+    refused: tuple[KernelRefusal, ...]  # in the order in which they were asked
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,6 +42,7 @@ class CSource:
     context_bytes: int  # memory of one caller, the arena included
     weights_bytes: int  # of weights.bin, or of what is linked in
     schedule: CpuSchedule  # what its threads run; without groups where the C counts: it follows the plan's steps
+    decisions: tuple[Decision, ...] = ()  # for every function of the schedule, in order
 
     @property
     def arenas(self) -> int:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+
+import numpy as np
+
+from codegen.blob import Blob
 
 ENDLESS = re.compile(r"[ -)+->@-[\]-~]*")  # text that ends no comment, nor splices lines or spells a trigraph
-
-
-class Mark(NamedTuple):
-    """A place in a text under construction."""
-
-    lines: int
-    open: tuple[object, ...]  # blocks
 
 
 class Writer:
@@ -22,13 +18,11 @@ class Writer:
 
     def __init__(self, depth: int = 0) -> None:
         self._lines: list[str] = []
-        self._depth = depth  # outside all blocks
-        self._open: tuple[object, ...] = ()  # blocks that lines go to, outermost first
-        self._functions: dict[str, tuple[str, int]] = {}  # text without the name -> the name, and the line after it
+        self._depth = depth  # blocks that lines go to
 
     def __call__(self, *lines: str) -> None:
         """Add lines at the present depth."""
-        indent = "    " * (self._depth + len(self._open))
+        indent = "    " * self._depth
         self._lines += [f"{indent}{line}" if line else "" for line in lines]
 
     def comment(self, text: str) -> None:
@@ -43,24 +37,12 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines between braces. One that an exception ends, or that is dropped meanwhile, is not closed."""
+        """Lines between braces."""
         self(f"{head} {{" if head else "{")
-        here = object()
-        self._open = (*self._open, here)
-        try:
-            yield
-        except BaseException:
-            self._leave(here)
-            raise
-        if self._leave(here):
-            self("}")
-
-    def _leave(self, block: object) -> bool:
-        """Go on outside a block; whether it was still open."""
-        if block not in self._open:
-            return False
-        self._open = self._open[: self._open.index(block)]
-        return True
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self("}")
 
     @contextmanager
     def nested(self, heads: Sequence[str]) -> Iterator[None]:
@@ -70,20 +52,9 @@ class Writer:
                 blocks.enter_context(self.block(head))
             yield
 
-    def function(self, name: str, write: Callable[[str], object]) -> str:
-        """The name of the function that `write(name)` adds: where an earlier one is the same but for the name, of that, and nothing is added."""
-        start = self.mark()
-        write(name)
-        text = "\n".join(self._lines[start.lines :]).replace(name, "", 1)
-        if text in self._functions:
-            self.forget(start)
-            return self._functions[text][0]
-        self._functions[text] = name, len(self._lines)
-        return name
-
     @contextmanager
     def kernel(self, name: str) -> Iterator[None]:
-        """The function of a unit, which makes row r."""
+        """The function of a fused kernel, which makes row r."""
         with self.block(f"static void {name}(const context *m, int r)"):
             start = len(self._lines)
             yield
@@ -92,20 +63,36 @@ class Writer:
             self("WRITTEN();")
         self("")
 
-    def mark(self) -> Mark:
-        """What there is now, for `forget`."""
-        return Mark(len(self._lines), self._open)
-
-    def forget(self, mark: Mark) -> None:
-        """Drop what came since, and go on where the mark was set: blocks that were opened since are dropped, those that were open are open."""
-        if mark.lines < len(self._lines):
-            self._functions = {text: (name, end) for text, (name, end) in self._functions.items() if end <= mark.lines}
-        del self._lines[mark.lines :]
-        self._open = mark.open
-
     def text(self) -> str:
         """All of it."""
         return "\n".join(self._lines) + "\n"
+
+
+class CModule(Writer):
+    """The functions of a model under construction, and what they need: packed constants, and scratch memory of every thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blob = Blob()
+        self.scratch_floats = 0  # of each thread
+        self._functions: dict[str, str] = {}  # text without the name -> the name
+
+    def function(self, name: str, body: Writer) -> str:
+        """Add a function, written in `body` under a name, and give its name: where an earlier one is the same but for that, of the earlier one."""
+        text = body.text().replace(name, "", 1)
+        if text not in self._functions:
+            self._functions[text] = name
+            self(*body.text().splitlines(), "")
+        return self._functions[text]
+
+    def constant(self, values: np.ndarray, dtype: str = "float32") -> str:
+        """C expression: address of packed constants, see `Blob.add`."""
+        return self.blob.add(values, dtype)
+
+    def scratch(self, floats: int) -> str:
+        """C expression: so many floats, aligned to a line of the cache, of the thread that runs the kernel; whatever lay there is lost."""
+        self.scratch_floats = max(self.scratch_floats, floats)
+        return "m->scratch"
 
 
 def string(text: str) -> str:

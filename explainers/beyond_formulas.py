@@ -23,8 +23,8 @@ from lfopt.ops.columns import column_count
 from lfopt.planning import MODES
 from lfopt.planning.costs import MAX_RECOMPUTE
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes import ExecutionMode, Space
-from lfopt.planning.strips import ROUNDING, Strips, Taps
+from lfopt.planning.modes import ExecutionMode, SearchSpace
+from lfopt.planning.strips import ROUNDING, ColumnLookup, StripGroups
 
 EVEN = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # strips tried, of whole columns of the narrowest map
 UNEVEN = (2, 3, 4, 6, 8)  # strips tried that need not be so; the planner tries 2 to 64 of either
@@ -76,11 +76,11 @@ class BeyondFormulas(Formulas):
 
     @cached_property
     def _sliced(self) -> ExecutionMode:
-        return MODES["sliced"](self._groups, Space(max_recompute=self.max_recompute))
+        return MODES["sliced"](self._groups, SearchSpace(max_recompute=self.max_recompute))
 
     @cached_property
     def _gated(self) -> ExecutionMode:
-        return MODES["gated"](self._groups, Space(max_recompute=self.max_recompute))
+        return MODES["gated"](self._groups, SearchSpace(max_recompute=self.max_recompute))
 
     @staticmethod
     def _planned(mode: ExecutionMode, members: np.ndarray) -> np.ndarray:
@@ -90,9 +90,9 @@ class BeyondFormulas(Formulas):
     # -- strips ------------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _taps(self) -> list[tuple[Taps, ...] | None]:
+    def _taps(self) -> list[tuple[ColumnLookup, ...] | None]:
         """Per operator: columns that it reads of its maps; None where it cannot be computed a strip at a time."""
-        return Strips(self._groups, self.max_recompute).taps
+        return StripGroups(self._groups, self.max_recompute).taps
 
     def _in_strips(self, members: np.ndarray) -> np.ndarray:
         """(groups,): `by_strips` of groups of operators that are able."""

@@ -12,7 +12,7 @@ from lfopt.isa.tables import WINDOW
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowPart:
     """A row of a map, or a part of one, in a slot."""
 
     place: int
@@ -22,7 +22,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class RowRing:
     """Rows of a map in a place, in words."""
 
     base: int
@@ -42,7 +42,7 @@ class Ring:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ConstantBlock:
     """A part of a constant in a slot."""
 
     box: Box
@@ -54,14 +54,14 @@ class Block:
 Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the map
 
 
-class Chip:
+class BufferContents:
     """What lies where. Places come from the plan, and so does the rule by which parts of a row share a slot (see `simulator.interpreter.buffer`)."""
 
     def __init__(self, places: Sequence[Place], lanes: int) -> None:
         self.places, self.lanes = places, lanes
-        self._rows: dict[Row, list[Piece]] = {}
+        self._rows: dict[Row, list[RowPart]] = {}
         self._owner: dict[int, Row] = {}  # address of a slot -> what was written there last
-        self._constants: dict[str, list[Block]] = {}
+        self._constants: dict[str, list[ConstantBlock]] = {}
         for place in places:
             if place.address % lanes or (place.slot_bytes % lanes and place.slots > 1):
                 raise Unsupported(
@@ -70,16 +70,16 @@ class Chip:
 
     # -- maps --------------------------------------------------------------------------------------------------------------------------------
 
-    def write(self, name: str, tensor: Tensor, part: Extent, place: int, number: int, *, sums: bool = False) -> Ring:
+    def write(self, name: str, tensor: Tensor, part: Extent, place: int, number: int, *, sums: bool = False) -> RowRing:
         """Rows of a map come to the slots from `number` on."""
         where = self.places[place]
         channels, _, columns = dimensions(tensor)
         size = WINDOW if sums else 1
         fits = round_up(channels, self.lanes) * columns * size <= where.slot_bytes
-        frame = Piece(place, number, part.channels, part.columns)
+        frame = RowPart(place, number, part.channels, part.columns)
         for k, row in enumerate(range(*part.rows)):
             start = where.address + (number + k) % where.slots * where.slot_bytes
-            frame = Piece(place, number + k, (0, channels), (0, columns)) if fits else Piece(place, number + k, part.channels, part.columns)
+            frame = RowPart(place, number + k, (0, channels), (0, columns)) if fits else RowPart(place, number + k, part.channels, part.columns)
             key = (name, row, sums)
             pieces = self._alive(key)
             if not fits and self._owner.get(start) == key:
@@ -90,7 +90,7 @@ class Chip:
             self._rows[key] = [*(piece for piece in pieces if piece != frame), frame]
         return self._ring(frame, part, sums=sums)
 
-    def _joined(self, name: str, before: Piece, part: Piece, slot_bytes: int) -> Piece:
+    def _joined(self, name: str, before: RowPart, part: RowPart, slot_bytes: int) -> RowPart:
         """A part that has room beside what the slot holds of the row joins it; one that has not takes its place."""
         channels = (min(before.channels[0], part.channels[0]), max(before.channels[1], part.channels[1]))
         columns = (min(before.columns[0], part.columns[0]), max(before.columns[1], part.columns[1]))
@@ -98,13 +98,13 @@ class Chip:
             return part
         if columns != before.columns or channels[0] != before.channels[0]:
             raise Unsupported(f"map {name!r}: parts of a row that share a slot must follow each other by channels")
-        return Piece(part.place, part.number, channels, columns)
+        return RowPart(part.place, part.number, channels, columns)
 
-    def _address(self, piece: Piece) -> int:
+    def _address(self, piece: RowPart) -> int:
         where = self.places[piece.place]
         return where.address + piece.number % where.slots * where.slot_bytes
 
-    def _alive(self, key: Row) -> list[Piece]:
+    def _alive(self, key: Row) -> list[RowPart]:
         """The parts of a row that nothing has been written over, in the order in which they came."""
         return [piece for piece in self._rows.get(key, []) if self._owner.get(self._address(piece)) == key]
 
@@ -112,22 +112,22 @@ class Chip:
         """Whether rows of a map came here under this name."""
         return any(known == name and not sums for known, _, sums in self._rows)
 
-    def read(self, name: str, part: Extent, *, sums: bool = False) -> Ring:
+    def read(self, name: str, part: Extent, *, sums: bool = False) -> RowRing:
         """Where rows lie that are all here. Raises Unsupported if they do not lie in one ring."""
         found = [self._piece((name, row, sums), part) for row in range(*part.rows)]
         first = found[0]
         for k, piece in enumerate(found):
-            if piece != Piece(first.place, first.number + k, first.channels, first.columns):
+            if piece != RowPart(first.place, first.number + k, first.channels, first.columns):
                 raise Unsupported(f"map {name!r}, rows {part.rows[0]} to {part.rows[1]}: they do not lie one after the other in one ring")
         if (part.channels[0] - first.channels[0]) % self.lanes:
             raise Unsupported(f"map {name!r}: found a part that begins at channel {part.channels[0]}; accepted: multiples of {self.lanes}")
         return self._ring(found[-1], part, sums=sums)
 
-    def _ring(self, last: Piece, part: Extent, *, sums: bool) -> Ring:
+    def _ring(self, last: RowPart, part: Extent, *, sums: bool) -> RowRing:
         """The ring in which the last row of a part lies as that piece."""
         where, size = self.places[last.place], WINDOW if sums else 1
         width = last.columns[1] - last.columns[0]
-        return Ring(
+        return RowRing(
             base=where.address // self.lanes,
             slots=where.slots,
             slot_words=where.slot_bytes // self.lanes,
@@ -139,7 +139,7 @@ class Chip:
             column_words=size,
         )
 
-    def _piece(self, key: Row, part: Extent) -> Piece:
+    def _piece(self, key: Row, part: Extent) -> RowPart:
         for piece in reversed(self._alive(key)):
             if within((part.channels, part.columns), (piece.channels, piece.columns)):
                 return piece
@@ -147,15 +147,15 @@ class Chip:
 
     # -- constants ---------------------------------------------------------------------------------------------------------------------------
 
-    def load(self, name: str, block: Block) -> None:
+    def load(self, name: str, block: ConstantBlock) -> None:
         """A part of a constant comes to a slot."""
         others = [other for other in self._constants.get(name, []) if not self._same_slot(other, block)]
         self._constants[name] = [*others, block]
 
-    def _same_slot(self, a: Block, b: Block) -> bool:
+    def _same_slot(self, a: ConstantBlock, b: ConstantBlock) -> bool:
         return a.place == b.place and a.number % self.places[a.place].slots == b.number % self.places[b.place].slots
 
-    def constant(self, name: str, box: Box) -> Block:
+    def constant(self, name: str, box: Box) -> ConstantBlock:
         """The block that holds a part of a constant."""
         for block in reversed(self._constants.get(name, [])):
             if within(box, block.box):

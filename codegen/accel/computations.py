@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from codegen.accel.chip import Ring
+from codegen.accel.chip import RowRing
 from codegen.accel.constants import pieces_of_groups
-from codegen.accel.job import Job, Parameters, Site, Spread, refused, still
+from codegen.accel.job import BoxOperation, RequantParameters, Site, Spread, refused, still
 from codegen.accel.maps import Extent, dimensions, extent
-from codegen.accel.runs import Run, Words
+from codegen.accel.runs import IssuedCommand, Words
 from codegen.source import Unsupported
 from lfopt.ir import Compute, Span, Tensor
 from lfopt.isa.tables import WINDOW, Scale
@@ -28,7 +28,7 @@ from lfopt.planning.commands import SpatialWindow, blocks, contraction_loops, is
 from lfopt.planning.lanes import channel_runs, copies
 
 
-def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
+def runs_of(site: Site, call: Call, step: Compute) -> list[IssuedCommand]:
     """The commands of a Compute: of each of its stages, all of which put their results in its place. Raises Unsupported for what is not done."""
     if len(step.boxes) != 1:
         if (reason := refusal(call)) is not None:
@@ -38,13 +38,13 @@ def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
     return _made_by(site, call, step, call.parts[-1].result_tensors[0])
 
 
-def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Run]:
+def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[IssuedCommand]:
     """The commands that make one of the results."""
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
         return []
     site.made, site.lying = result.name, ""
-    found: list[Run] = []
+    found: list[IssuedCommand] = []
     passes = stages(call)
     for stage, one in zip(passes, stage_steps(step, passes), strict=False):
         if (reason := refusal(stage.call) or _not_lying(site, call, stage)) is not None:
@@ -112,7 +112,7 @@ def _behind(site: Site, values: dict[str, int], stage: TableStage) -> list[Words
 # -- one function for each arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """Conv, and Gemm or MatMul by a constant matrix."""
     call = stage.call
     lanes, depthwise = site.lanes, is_depthwise(call)
@@ -137,14 +137,14 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
         weights = site.weights(call, step, made, 0)
         here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)
         reads = [_factor_rows(site, values, here), *_behind(site, values, stage)] if step.last else []
-        yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
+        yield BoxOperation(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
 
 
 def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
     """Fields of what sums products of an operand with constants."""
     second = call.tensors[1]
     assert second is not None
-    factors = site.parameters.get(call.operator.name, Parameters()).factors
+    factors = site.parameters.get(call.operator.name, RequantParameters()).factors
     return {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": factors}
 
 
@@ -153,7 +153,7 @@ def _factor_rows(site: Site, values: dict[str, int], made: Extent) -> Words:
     return site.factor_words + values["factors"] + made.channels[0] // site.lanes, blocks(made.depth, site.lanes)[0]
 
 
-def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """ConvTranspose: a convolution for each of its phases, whose results lie as far apart as its strides are long."""
     call, lanes = stage.call, site.lanes
     if not (step.first and step.last):
@@ -163,7 +163,7 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
         a, part, seen = site.operand(call, 0, needed)
     else:  # rows between those of the operand: windows that lie in the padding
         seen = site.tensors[call.operator.inputs[0]]
-        a, part = Ring(0, 1, 1, 1, 0, 0, 0, 1), Extent((0, dimensions(seen)[0]), (0, 0), (0, 0))
+        a, part = RowRing(0, 1, 1, 1, 0, 0, 0, 1), Extent((0, dimensions(seen)[0]), (0, 0), (0, 0))
     for number, phase in enumerate(phases(call)):
         rows, columns = phase.inside(box.rows, box.columns)
         here = Extent(box.channels, rows, columns)
@@ -177,7 +177,7 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
         values["narrow"] = int(window.columns > 1 and part.depth * WINDOW <= lanes)
         reads = [_factor_rows(site, values, here), *_behind(site, values, stage)]
         spread, weights = Spread(phase.down, phase.right, phase.row, phase.column), site.weights(call, step, box.channels, number)
-        yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread)
+        yield BoxOperation(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread)
 
 
 def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
@@ -194,26 +194,26 @@ def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
     return found
 
 
-def _table(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _table(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
     index = next(i for i, tensor in enumerate(call.tensors) if tensor is not None and not call.constant[i])
     a, part, seen = site.operand(call, index, footprints(call, index, step.boxes))
     values = _untouched(seen)
     reads = _behind(site, values, stage)
-    yield Job(site, call, step, box, values, a, part, seen, SpatialWindow(), reads=reads)
+    yield BoxOperation(site, call, step, box, values, a, part, seen, SpatialWindow(), reads=reads)
 
 
-def _terms(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _terms(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
     (a, part, seen), (b, _, b_seen) = (site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1))
     found = sum_terms(call)
     values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, found.shift)}
     values |= {"a_multiplier": found.multipliers[0], "b_multiplier": found.multipliers[1]}
     reads = _behind(site, values, stage)
-    yield Job(site, call, step, box, values, a, part, seen, SpatialWindow(), b=_level(call, b), reads=reads)
+    yield BoxOperation(site, call, step, box, values, a, part, seen, SpatialWindow(), b=_level(call, b), reads=reads)
 
 
-def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
     found = [site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1)]
     if call.shape(0) != call.result:
@@ -229,17 +229,17 @@ def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Itera
         "b_vector": int(vector),
     }
     reads = _behind(site, values, stage)
-    yield Job(site, call, step, box, values, a, part, seen, SpatialWindow(), b=still(b) if vector else _level(call, b), reads=reads)
+    yield BoxOperation(site, call, step, box, values, a, part, seen, SpatialWindow(), b=still(b) if vector else _level(call, b), reads=reads)
 
 
-def _level(call: Call, ring: Ring) -> Ring:
+def _level(call: Call, ring: RowRing) -> RowRing:
     """A ring whose rows are numbered as the result's are."""
     if ring.shift % ring.slots:
         raise refused(call, "its second operand's rows are numbered from the middle of a ring")
     return ring
 
 
-def _mean(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _mean(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     result = call.result_tensors[0]
@@ -251,7 +251,7 @@ def _mean(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
             values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
             reads = _behind(site, values, stage)
             here = Extent(box.channels, tuple(box.rows[0] + y for y in rows), tuple(box.columns[0] + x for x in columns))  # type: ignore[arg-type]
-            yield Job(site, call, step, here, values, a, part, seen, window, reads=reads)
+            yield BoxOperation(site, call, step, here, values, a, part, seen, window, reads=reads)
         return
     factor = mean_factors(call, np.array(folded_elements(call)))
     values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
@@ -271,14 +271,16 @@ def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return [(r, c) for r in rows for c in columns]
 
 
-def _folded(site: Site, stage: TableStage, step: Compute, box: Extent, values: dict[str, int], a: Ring, part: Extent, seen: Tensor) -> Job:
+def _folded(
+    site: Site, stage: TableStage, step: Compute, box: Extent, values: dict[str, int], a: RowRing, part: Extent, seen: Tensor
+) -> BoxOperation:
     """A reduction over rows and columns, or over some rows of them: commands count rows as the operand does, so those of all bands are alike."""
     window = SpatialWindow(part.height, part.width, pad_columns=-part.columns[0])
     reads = _behind(site, values, stage) if step.last else []
-    return Job(site, stage.call, step, box, values, a, part, seen, window, reads=reads, from_row=part.rows[0] - box.rows[0])
+    return BoxOperation(site, stage.call, step, box, values, a, part, seen, window, reads=reads, from_row=part.rows[0] - box.rows[0])
 
 
-def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     values = _untouched(seen)
@@ -286,19 +288,19 @@ def _extreme(site: Site, stage: TableStage, step: Compute, box: Extent) -> Itera
         yield _folded(site, stage, step, box, values, a, part, seen)
         return
     window = sliding(call, (box.rows, box.columns))
-    yield Job(site, call, step, box, values, a, part, seen, window, reads=_behind(site, values, stage))
+    yield BoxOperation(site, call, step, box, values, a, part, seen, window, reads=_behind(site, values, stage))
 
 
-def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """Concat of channels."""
     call = stage.call
-    tables = iter(site.parameters.get(call.operator.name, Parameters()).tables)
+    tables = iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     recoded = [tensor is not None and recoding(tensor, call.result_tensors[0]) is not None for tensor in call.tensors]
     numbers = [next(tables) if needed else None for needed in recoded]
     yield from _copied(site, call, step, box, lambda values, index: [] if (found := numbers[index]) is None else _through(site, values, found))
 
 
-def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[Job]:
+def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     """Split, Slice and Gather of channels, and Resize that makes every row so many rows, and every column so many columns."""
     call = stage.call
     if call.operator.kind != "Resize":
@@ -316,18 +318,20 @@ def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
             values = _untouched(seen)
             reads = _behind(site, values, stage)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
-            yield Job(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads, spread=Spread(down, right, y % down, phase))
+            yield BoxOperation(
+                site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads, spread=Spread(down, right, y % down, phase)
+            )
 
 
 def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
     """Send one of several results through its table, if it has one; what that reads."""
-    first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, Parameters()).tables)
+    first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     assert first is not None
     numbers = {result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None}
     return _through(site, values, numbers[site.made]) if site.made in numbers else []
 
 
-def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callable[[dict[str, int], int], list[Words]]) -> Iterator[Job]:
+def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callable[[dict[str, int], int], list[Words]]) -> Iterator[BoxOperation]:
     """Channels of a result, each from one of an operand. `through`: sends them through the table of that operand; what that reads."""
     lanes, result = site.lanes, next(k for k, tensor in enumerate(call.result_tensors) if tensor.name == site.made or len(call.results) == 1)
     depth = call.results[result][1]
@@ -345,10 +349,10 @@ def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callabl
         reads = through(values, copy.operand)
         first, stop = copy.to_block * lanes, (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0)
         here = Extent((first, min(stop, depth)), box.rows, box.columns)
-        yield Job(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads)
+        yield BoxOperation(site, call, step, here, values, a, part, seen, SpatialWindow(), reads=reads)
 
 
-METHODS: dict[Arithmetic, Callable[[Site, TableStage, Compute, Extent], Iterator[Job]]] = {
+METHODS: dict[Arithmetic, Callable[[Site, TableStage, Compute, Extent], Iterator[BoxOperation]]] = {
     SUMS: _sums,
     TABLE: _table,
     TERMS: _terms,

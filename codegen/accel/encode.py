@@ -8,14 +8,14 @@ from math import gcd, prod
 
 import numpy as np
 
-from codegen.accel.chip import Block, Chip
+from codegen.accel.chip import BufferContents, ConstantBlock
 from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, spans_of
 from codegen.accel.folding import Entry, Item, Turns, folded
 from codegen.accel.hosted import advice
-from codegen.accel.job import Parameters, Site, Weights, refused
+from codegen.accel.job import RequantParameters, Site, WeightLocation, refused
 from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
-from codegen.accel.runs import Payload, Run, numbers, payload
+from codegen.accel.runs import IssuedCommand, Payload, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
 from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Step, Transfer, parameter_runs, round_up, unfold
@@ -164,9 +164,9 @@ class _Encoder:
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, Run]]:
+    def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, IssuedCommand]]:
         """Commands of a group, each with its step and the number of that."""
-        chip, calls = Chip(group.places, self.lanes), calls_of(group.nodes, group.steps, self.calls)
+        chip, calls = BufferContents(group.places, self.lanes), calls_of(group.nodes, group.steps, self.calls)
         self.spans = _folded_spans(group)
         self.chunks: dict[tuple[str, object], list[Chunk]] = {}
         self.readers: dict[str, list[Call]] = {}  # of constants
@@ -174,7 +174,7 @@ class _Encoder:
             for name in call.operator.inputs:
                 if name in self.graph.constants:
                     self.readers.setdefault(name, []).append(call)
-        self.parameters: dict[str, Parameters] = {}
+        self.parameters: dict[str, RequantParameters] = {}
         self.blocks = {name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()}
         loads = {id(run[0]): [node.tensor for node in run] for run in parameter_runs(group.steps)}
         self.chip = chip
@@ -187,7 +187,7 @@ class _Encoder:
                 self.commands += 1
                 yield step, number, run
 
-    def _transfer(self, group: PlannedGroup, step: Transfer) -> Sequence[Run]:
+    def _transfer(self, group: PlannedGroup, step: Transfer) -> Sequence[IssuedCommand]:
         if step.gather:
             raise refused(self.calls[step.gather], "the accelerator does not gather")
         if step.kind == "parameter":
@@ -205,11 +205,11 @@ class _Encoder:
                 raise Unsupported(f"group {group.id}: its operators need {needed[space]} {space.name.lower()}; the accelerator has {accepted}")
             store.make_room(needed[space])
 
-    def _load_parameters(self, step: Transfer) -> Run:
+    def _load_parameters(self, step: Transfer) -> IssuedCommand:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
         space, found = parameter_space(self.calls[step.tensor]), self.blocks.get(step.tensor, ())
         first, stop = self.stores[space].put(len(found))
-        self.parameters[step.tensor] = Parameters(first) if space is Space.FACTORS else Parameters(tables=tuple(range(first, stop)))
+        self.parameters[step.tensor] = RequantParameters(first) if space is Space.FACTORS else RequantParameters(tables=tuple(range(first, stop)))
         data = b"".join(block.tobytes() for block in found)
         values = {
             "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1, "tail": self.lanes,
@@ -219,15 +219,15 @@ class _Encoder:
         run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(found))]
         return run
 
-    def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> Run:
+    def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> IssuedCommand:
         """A load of a block of the image of constants."""
         values["stream"], row = self.constants.add(of, key, data + bytes(-len(data) % BEAT_BYTES))
-        return Run(Opcode.LOAD, payload(values), 1, numbers(row=row, slot=slot))
+        return IssuedCommand(Opcode.LOAD, payload(values), 1, numbers(row=row, slot=slot))
 
-    def _load_constant(self, group: PlannedGroup, step: Transfer) -> Run:
+    def _load_constant(self, group: PlannedGroup, step: Transfer) -> IssuedCommand:
         place = group.places[step.place]
         data, self.chunks[step.tensor, step.box] = self._arranged(step)
-        self.chip.load(step.tensor, Block(step.box, step.place, step.slot, step.offset))
+        self.chip.load(step.tensor, ConstantBlock(step.box, step.place, step.slot, step.offset))
         words = -(-len(data) // self.lanes)
         base = place.address + step.offset
         if base % self.lanes:
@@ -263,7 +263,7 @@ class _Encoder:
             raise refused(readers[-1], f"reads constant {step.tensor!r}, and {others}")
         return next(iter(found.items()))
 
-    def _move_rows(self, step: Transfer) -> list[Run]:
+    def _move_rows(self, step: Transfer) -> list[IssuedCommand]:
         """A box of a map, in or out. Of part of a row, a last block of fewer channels is moved apart: its columns begin elsewhere in DRAM."""
         root = self.flow.behind.get(step.tensor, step.tensor)
         stored, tensor = self.maps[root], self.graph.tensors[step.tensor]
@@ -286,7 +286,7 @@ class _Encoder:
         )
         touched = [ring.words(row, count) for row in range(*part.rows)]
         in_dram, slot = part.channels[0] // self.lanes, (part.rows[0] + ring.shift) if step.store else step.slot
-        runs: list[Run] = []
+        runs: list[IssuedCommand] = []
         for first, stop, last in ((0, count - 1, self.lanes), (count - 1, count, tail)) if apart else ((0, count, tail),):
             if first == stop:
                 continue
@@ -299,7 +299,9 @@ class _Encoder:
             }  # fmt: skip
             ends = (ring.block + first, in_dram + first)
             moving = dict(zip(("from_block", "to_block"), ends if step.store else ends[::-1], strict=True))
-            run = Run(Opcode.STORE if step.store else Opcode.LOAD, payload(values), part.height, numbers(row=part.rows[0], slot=slot, **moving))
+            run = IssuedCommand(
+                Opcode.STORE if step.store else Opcode.LOAD, payload(values), part.height, numbers(row=part.rows[0], slot=slot, **moving)
+            )
             run.map = root
             (run.reads if step.store else run.writes).extend(touched)
             runs.append(run)
@@ -307,7 +309,7 @@ class _Encoder:
 
     # -- weights -----------------------------------------------------------------------------------------------------------------------------
 
-    def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> Weights:
+    def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> WeightLocation:
         """Where the weights of some output channels of a computation, or of one of its phases, lie, and their bias."""
         chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
@@ -334,9 +336,9 @@ class _Encoder:
                 values["bias_value"] = int(found[0])
             else:
                 values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
-        return Weights(values, block.number, reads)
+        return WeightLocation(values, block.number, reads)
 
-    def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:
+    def _bias(self, call: Call, span: Span, weights: ConstantBlock, reads: list[tuple[int, int]]) -> dict[str, int]:
         chip, lanes = self.chip, self.lanes
         block = chip.constant(call.operator.inputs[2], (span,))
         place, (start, _) = chip.places[block.place], block.box[-1]

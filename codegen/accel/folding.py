@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from codegen.accel.runs import Payload, Run
+from codegen.accel.runs import IssuedCommand, Payload
 from codegen.accel.waits import QUEUES
 from lfopt.isa.tables import DESCRIPTORS, LOOP_DEPTH, LOOP_WORDS, NO_WAIT, RUN, WORD_BITS, Opcode
 
@@ -37,7 +37,7 @@ class Turns:
 Entry = Item | Turns
 
 
-def folded(runs: Sequence[Run], queue_depth: int) -> list[Entry]:
+def folded(runs: Sequence[IssuedCommand], queue_depth: int) -> list[Entry]:
     """The same commands in the same order, in loops where that is shorter. In a loop nothing waits for more than it does outside.
 
     `queue_depth`: commands of a queue that wait or run. Those before them are done in any case: distances that long are alike.

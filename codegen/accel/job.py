@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from codegen.accel.chip import Chip, Ring
+from codegen.accel.chip import BufferContents, RowRing
 from codegen.accel.maps import Extent, dimensions, extent
-from codegen.accel.runs import Payload, Run, Words, numbers, payload
+from codegen.accel.runs import IssuedCommand, Payload, Words, numbers, payload
 from codegen.source import Unsupported
 from lfopt.ir import Box, Compute, Span, Tensor
 from lfopt.isa.tables import ACCUMULATORS, Opcode, Scale
@@ -16,7 +16,7 @@ from lfopt.planning.commands import SpatialWindow, bands, blocks, operation
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class RequantParameters:
     """Where the parameters of an operator lie on chip."""
 
     factors: int = 0  # first row
@@ -24,7 +24,7 @@ class Parameters:
 
 
 @dataclass(slots=True)
-class Weights:
+class WeightLocation:
     """Where the weights of a computation lie."""
 
     values: dict[str, int]  # fields of the descriptor
@@ -36,18 +36,18 @@ class Weights:
 class Site:
     """What surrounds the computations of a group."""
 
-    chip: Chip
+    chip: BufferContents
     lanes: int
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
-    parameters: Mapping[str, Parameters]  # by operator
-    weights: Callable[[Call, Compute, Span, int], Weights]  # where those of some output channels, of a phase, lie, with bias if sums are finished
+    parameters: Mapping[str, RequantParameters]  # by operator
+    weights: Callable[[Call, Compute, Span, int], WeightLocation]  # of some output channels, of a phase, with bias if sums are finished
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
     made: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile
     lying: str = ""  # which map lies there by now
 
-    def operand(self, call: Call, index: int, box: Box) -> tuple[Ring, Extent, Tensor]:
+    def operand(self, call: Call, index: int, box: Box) -> tuple[RowRing, Extent, Tensor]:
         """Where the box of an operand lies."""
         name = call.operator.inputs[index]
         seen = self.tensors[name]
@@ -84,7 +84,7 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Job:
+class BoxOperation:
     """One operation on a box of a result."""
 
     site: Site
@@ -92,17 +92,17 @@ class Job:
     step: Compute
     box: Extent  # of the result; channels that the operation makes
     values: dict[str, int]  # of the descriptor: window, scale, table, zero points
-    a: Ring
+    a: RowRing
     a_part: Extent  # what is read of operand a
     a_tensor: Tensor
     window: SpatialWindow
-    b: Ring | None = None
-    weights: Weights | None = None
+    b: RowRing | None = None
+    weights: WeightLocation | None = None
     reads: list[Words] = field(default_factory=list[Words])
     spread: Spread | None = None
     from_row: int = 0  # the command counts rows from here on: of a result of one row, whose operand's rows move
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[IssuedCommand]:
         """The commands: as many rows at a time as the accumulators hold columns."""
         site, box, step = self.site, self.box, self.step
         name = site.made
@@ -138,9 +138,9 @@ class Job:
             moving = numbers(row=top + self.from_row, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
             rows = range(top, bottom) if self.spread is None else range(top * self.spread.down + self.spread.row, where.rows[1], self.spread.down)
             written = [into.words(row, count) for row in rows[: bottom - top]]
-            yield Run(Opcode.EXEC, placed[strip], bottom - top, moving, self._reads(top, bottom - top, count, held), written)
+            yield IssuedCommand(Opcode.EXEC, placed[strip], bottom - top, moving, self._reads(top, bottom - top, count, held), written)
 
-    def _placed(self, values: Mapping[str, int], second: Ring | None, columns: Span) -> dict[str, int]:
+    def _placed(self, values: Mapping[str, int], second: RowRing | None, columns: Span) -> dict[str, int]:
         """The descriptor for some columns of the box."""
         window, found, x = self.window, dict(values), columns[0] - self.box.columns[0]
         shift = self.a.shift % self.a.slots
@@ -172,7 +172,7 @@ class Job:
             found["b_base"] += x * second.column_words
         return found
 
-    def _reads(self, y: int, rows: int, count: int, held: Ring | None) -> list[Words]:
+    def _reads(self, y: int, rows: int, count: int, held: RowRing | None) -> list[Words]:
         window, part = self.window, self.a_part
         at = y + self.from_row
         first = max(at * window.stride_rows - window.pad_rows, part.rows[0])
@@ -186,13 +186,13 @@ class Job:
         return found + self.reads + (self.weights.reads if self.weights else [])
 
 
-def still(ring: Ring) -> Ring:
+def still(ring: RowRing) -> RowRing:
     """The one row of a ring, whatever row the command names."""
     base = ring.base + ring.shift % ring.slots * ring.slot_words
-    return Ring(base, 1, ring.slot_words, ring.block_words, 0, ring.block, ring.column, ring.width, ring.column_words)
+    return RowRing(base, 1, ring.slot_words, ring.block_words, 0, ring.block, ring.column, ring.width, ring.column_words)
 
 
-def _ring(letter: str, ring: Ring, origin: int) -> dict[str, int]:
+def _ring(letter: str, ring: RowRing, origin: int) -> dict[str, int]:
     """A ring as a descriptor has it; `origin` blocks of the way to what is asked come with the command."""
     return {
         f"{letter}_base": ring.base + (ring.block - origin) * ring.block_words,

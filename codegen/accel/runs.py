@@ -12,7 +12,7 @@ Payload = tuple[tuple[str, int], ...]  # fields of a descriptor that are not 0, 
 
 
 @dataclass(slots=True)
-class Run:
+class IssuedCommand:
     """A LOAD, STORE or EXEC."""
 
     opcode: Opcode

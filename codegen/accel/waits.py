@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from codegen.accel.runs import Run, Words
+from codegen.accel.runs import IssuedCommand, Words
 from lfopt.isa.tables import NO_WAIT, Opcode
 
 LOAD, STORE, EXEC = Opcode.LOAD, Opcode.STORE, Opcode.EXEC
@@ -25,7 +25,7 @@ class Waits:
         self.dispatched: dict[Opcode, int] = dict.fromkeys(QUEUES, 0)
         self._awaited: dict[Opcode, dict[Opcode, int]] = {queue: dict.fromkeys(QUEUES, -1) for queue in QUEUES}  # by the commands of each queue
 
-    def add(self, run: Run) -> None:
+    def add(self, run: IssuedCommand) -> None:
         """Note a command, and set the distances that it may keep."""
         needed: dict[Opcode, int] = dict.fromkeys(QUEUES, -1)  # index of the last command that must be finished
 
@@ -55,7 +55,7 @@ class Waits:
                 run.waits[queue] = min(self.dispatched[queue] - 1 - index, NO_WAIT - 1)
         self._note(run)
 
-    def _note(self, run: Run) -> None:
+    def _note(self, run: IssuedCommand) -> None:
         index = self.dispatched[run.opcode]
         if run.opcode in self._wrote:
             for first, size in run.writes:

@@ -1,1 +1,1 @@
-"""Kernels: one C function per unit, which makes one row of its result."""
+"""Kernels: one C function per fused kernel, which makes one row of its result."""

@@ -22,13 +22,13 @@ from math import prod
 
 import numpy as np
 
+from codegen.epilogue import arity
 from codegen.kernels.attention_operands import AttentionOperands, HeadMatrix
 from codegen.kernels.attention_tiles import QueryTile, TileFunctions, TileRun
-from codegen.kernels.unit import Unit
-from codegen.layout import Layout
-from codegen.tails import arity
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.layout import MapLayout
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 from lfopt.ops.attention import Attention
 
 WIDE = 3  # vectors of queries in a tile, where there are registers for it
@@ -40,30 +40,34 @@ TASKS = 4  # bands for every thread, at least
 COPIED = 512  # queries that read a head, from which on a copy is worth its making
 
 
-def fuses(form: Attention, target: Target) -> bool:
-    """Whether an attention can become one kernel, and had better: with less than half a vector of queries, most lanes would be idle.
+def unfused(form: Attention, target: Target) -> str:
+    """Why an attention becomes no kernel of its own, whatever lies where; "" where it may.
 
-    It reads float32 maps, whatever others are stored in.
+    With less than half a vector of queries, most lanes would be idle. It reads float32 maps, whatever others are stored in.
     """
     *stack, queries, _ = form.mixing.result
     heads = prod(stack)
-    alike = all(prod(call.result[:-2]) == heads for call in (form.product, form.softmax))
+    if not all(prod(call.result[:-2]) == heads for call in (form.product, form.softmax)):
+        return "found heads that share scores; accepted: scores for each"
     floats = all(tensor.dtype == "float32" for call in (form.product, *form.before, form.softmax, form.mixing) for tensor in call.result_tensors)
     given = [t.dtype for call in (form.product, *form.before, form.mixing) for t in call.tensors if t is not None]
-    known = all(arity(call) and call.operator.kind != "Transpose" for call in form.before)
-    return alike and floats and known and {*given} <= {"float32", "bool"} and 2 * queries >= target.lanes[0]
+    if not floats or not {*given} <= {"float32", "bool"}:
+        return f"found {', '.join(sorted({*given}))}; accepted: float32, and masks of bool"
+    if not all(arity(call) and call.operator.kind != "Transpose" for call in form.before):
+        return f"found {', '.join(call.operator.kind for call in form.before)} on scores; accepted: operators that kernels take as they are made"
+    return "" if 2 * queries >= target.lanes[0] else f"found {queries} queries; accepted: half a vector at least, {target.lanes[0] // 2}"
 
 
-class Fused:
+class AttentionKernel:
     """The kernel of one attention."""
 
-    def __init__(self, out: Writer, unit: Unit, form: Attention, lie: Sequence[Layout]) -> None:
-        """`unit`: of the product with the values; `lie`: the layouts of all maps.
+    def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
+        """`fused`: of the product with the values; `layouts`: of all maps.
 
         Raises Unsupported for operands that are there in no order of axes.
         """
-        self.out, self.unit, self.form = out, unit, form
-        self.operands = operands = AttentionOperands(unit, form, lie)
+        self.fused, self.form = fused, form
+        self.operands = operands = AttentionOperands(fused, form, layouts)
         self.heads, self.queries = operands.heads, operands.queries
         apart = operands.b.across != operands.depth or operands.v.down != operands.width
         self.copied = apart and operands.queries >= COPIED
@@ -71,14 +75,13 @@ class Fused:
         if self.copied:
             self.k = HeadMatrix("k", "float", (), 1, operands.depth)
             self.v = HeadMatrix("v", "float", (), operands.width, 1)
-        self.tiles = TileFunctions(out, unit, operands, self.block, self.k, self.v)
 
     # -- tiles -------------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
     def runs(self) -> list[TileRun]:
         """The tiles of a head, as equal as they can be."""
-        target = self.unit.target
+        target = self.fused.target
         most = target.lanes[0]
         lanes = [most] * (self.queries // most)
         if rest := self.queries % most:
@@ -130,55 +133,56 @@ class Fused:
         """Tiles that go through the blocks of keys together."""
         count = sum(run.count for run in self.runs)
         wanted = BAND if self.form.keys * (self.operands.depth + self.operands.width) > CACHED else 1
-        return max(1, min(wanted, self.heads * count // (TASKS * self.unit.target.threads), count))
+        return max(1, min(wanted, self.heads * count // (TASKS * self.fused.target.threads), count))
 
     # -- text --------------------------------------------------------------------------------------------------------------------------------
 
-    def write(self) -> None:
+    def write(self, out: CModule) -> None:
         """The kernel, after the functions that it calls."""
-        unit, out, operands, count = self.unit, self.out, self.operands, sum(run.count for run in self.runs)
+        fused, operands, count = self.fused, self.operands, sum(run.count for run in self.runs)
+        functions = TileFunctions(out, fused, operands, self.block, self.k, self.v)
         bands, kinds = -(-count // self.band), [run.tile for run in self.runs]
-        begins, steps, ends = ([make(tile) for tile in kinds] for make in (self.tiles.begin, self.tiles.step, self.tiles.end))
-        shared, state = max(map(self.tiles.shared, kinds)), max(map(self.tiles.state, kinds))
+        begins, steps, ends = ([make(tile) for tile in kinds] for make in (functions.begin, functions.step, functions.end))
+        shared, state = max(map(functions.shared, kinds)), max(map(functions.state, kinds))
         copies = operands.keys * (operands.depth + operands.width) if self.copied else 0
-        scratch = unit.scratch(shared + self.band * state + copies)
+        scratch = out.scratch(shared + self.band * state + copies)
         arrays = {"a": operands.a, "b": operands.b, "c": operands.v, **{operand.name: operand.matrix for operand in operands.scores.operands}}
         a, y = operands.a, operands.y
-        with out.kernel(unit.name):
-            out.all(f"const {matrix.ctype} *{name} = {matrix.pointer};" for name, matrix in arrays.items())
+        with out.kernel(fused.name):
+            out.all(f"const {matrix.ctype} *{name} = {matrix.place(out)};" for name, matrix in arrays.items())
             out(f"{y.ctype} *y = {y.pointer};", f"float *const scores = {scratch}, *const tiles = scores + {shared};")
             if self.copied:
                 out(f"float *const k = tiles + {self.band * state}, *const v = k + {operands.keys * operands.depth};", "int head = -1;")
             first, stop, keys = "0", str(operands.keys), f"const int from = j, keys = smaller({self.block}, {operands.keys} - j);"
             if self.form.window is not None and self._seen is not None:
-                hidden = unit.blob.add(self._hidden(self.form.window), "int32")
-                out(f"const int32_t *ends = (const int32_t *)(const void *){unit.blob.add(self._seen, 'int32')};")
+                hidden = out.constant(self._hidden(self.form.window), "int32")
+                out(f"const int32_t *ends = (const int32_t *)(const void *){out.constant(self._seen, 'int32')};")
                 out(f"const int32_t *hidden = (const int32_t *)(const void *){hidden};")
                 first, stop = "low", "high"
                 keys = f"const int from = larger(j, ends[4 * t]), keys = smaller(j + {self.block}, ends[4 * t + 1]) - from;"
-            with out.block(self._each_band(bands)):
+            with out.block(self._each_band(out, bands)):
                 last = f"smaller({count}, t0 + {self.band})" if count % self.band else f"t0 + {self.band}"
                 out(f"const int s = n / {bands}, t0 = n % {bands} * {self.band}, t1 = {last};")
                 if self.copied:
                     with out.block("if (s != head)"):
-                        self._copy("b", "k", operands.b.first, operands.b.across, operands.b.down, operands.depth)
-                        self._copy("c", "v", operands.v.first, operands.v.down, operands.v.across, operands.width)
+                        self._copy(out, "b", "k", operands.b.first, operands.b.across, operands.b.down, operands.depth)
+                        self._copy(out, "c", "v", operands.v.first, operands.v.down, operands.v.across, operands.width)
                         out("head = s;")
                 if self._seen is not None:
                     out(f"int low = {operands.keys}, high = 0;")
                     out("for (int t = t0; t < t1; t++) low = smaller(low, ends[4 * t]), high = larger(high, ends[4 * t + 1]);")
-                self._each_tile(begins, state, lambda tile: f"a + {a.first} + at * {a.down}, w, {self._queries(tile)}")
+                self._each_tile(out, begins, state, lambda tile: f"a + {a.first} + at * {a.down}, w, {self._queries(tile)}")
                 with out.block(f"for (int j = {first}; j < {stop}; j += {self.block})"):
-                    self._each_tile(steps, state, self._operands, keys)
-                self._each_tile(ends, state, lambda tile: f"y + {y.first} + at * {y.down}, w, scores, {self._queries(tile)}")
+                    self._each_tile(out, steps, state, self._operands, keys)
+                self._each_tile(out, ends, state, lambda tile: f"y + {y.first} + at * {y.down}, w, scores, {self._queries(tile)}")
 
-    def _copy(self, source: str, to: str, first: str, row: int, element: int, width: int) -> None:
+    def _copy(self, out: Writer, source: str, to: str, first: str, row: int, element: int, width: int) -> None:
         """Copy the rows of a head, one for each key: `row` and `element` are how far apart they and their elements lie."""
-        with self.out.block(f"for (int j = 0; j < {self.operands.keys}; j++)"):
+        with out.block(f"for (int j = 0; j < {self.operands.keys}; j++)"):
             if element == 1:
-                self.out(f"memcpy({to} + j * {width}, {source} + {first} + j * {row}, {width} * sizeof *{to});")
+                out(f"memcpy({to} + j * {width}, {source} + {first} + j * {row}, {width} * sizeof *{to});")
             else:
-                self.out(f"for (int e = 0; e < {width}; e++) {to}[j * {width} + e] = {source}[{first} + j * {row} + e * {element}];")
+                out(f"for (int e = 0; e < {width}; e++) {to}[j * {width} + e] = {source}[{first} + j * {row} + e * {element}];")
 
     def _queries(self, tile: QueryTile) -> str:
         """How many are there, of a tile that begins at query `at`."""
@@ -200,9 +204,9 @@ class Fused:
             found += ["from", "from < ends[4 * t + 2] || from + keys > ends[4 * t + 3] ? hidden + at : NULL"]
         return ", ".join(found)
 
-    def _each_tile(self, names: Sequence[str], state: int, arguments: Callable[[QueryTile], str], keys: str = "") -> None:
+    def _each_tile(self, out: Writer, names: Sequence[str], state: int, arguments: Callable[[QueryTile], str], keys: str = "") -> None:
         """A loop over the tiles of a band; `names`: the function for each run of them. With `keys`, what says which, for those that see any."""
-        out, before = self.out, 0
+        before = 0
         with out.block("for (int t = t0; t < t1; t++)"):
             out(f"float *const w = tiles + (t - t0) * {state};")
             if keys:
@@ -214,14 +218,14 @@ class Fused:
                     out(f"const int at = {run.first} + (t - {before}) * {run.tile.queries};", f"{name}({arguments(run.tile)});")
                 before += run.count
 
-    def _each_band(self, bands: int) -> str:
+    def _each_band(self, out: Writer, bands: int) -> str:
         """The loop over the bands of all heads, of which threads take equal parts, in keys that are seen."""
-        threads, total = self.unit.target.threads, self.heads * bands
+        threads, total = self.fused.target.threads, self.heads * bands
         if threads == 1:
             return f"for (int n = 0; n < {total}; n++)"
         widths = np.array([len(run.tile.lanes) for run in self.runs for _ in range(run.count)])
         tiles = widths * (self.form.keys if self._seen is None else self._seen[:, 1] - self._seen[:, 0])
-        work = np.tile(np.add.reduceat(tiles, range(0, len(tiles), self.band)), self.heads).cumsum()
-        cuts = [0, *(int(np.searchsorted(work, work[-1] * k / threads, side="right")) for k in range(1, threads)), total]
-        self.out(f"static const int cuts[] = {{{', '.join(map(str, cuts))}}};")
+        cost = np.tile(np.add.reduceat(tiles, range(0, len(tiles), self.band)), self.heads).cumsum()
+        cuts = [0, *(int(np.searchsorted(cost, cost[-1] * k / threads, side="right")) for k in range(1, threads)), total]
+        out(f"static const int cuts[] = {{{', '.join(map(str, cuts))}}};")
         return "for (int n = cuts[m->me]; n < cuts[m->me + 1]; n++)"

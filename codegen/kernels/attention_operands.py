@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from codegen.kernels.unit import Unit
-from codegen.layout import Layout
-from codegen.tails import arity, expression, number
+from codegen.epilogue import arity, expression, number
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.layout import MapLayout, tensor_of
+from codegen.writer import CModule
 from lfopt.ops import Call
 from lfopt.ops.attention import Attention
 
@@ -19,11 +20,16 @@ from lfopt.ops.attention import Attention
 class HeadMatrix:
     """A matrix for every head: how its elements lie."""
 
-    pointer: str  # C expression for the first
+    pointer: str  # C expression for the first; of a constant ""
     ctype: str
     heads: tuple[tuple[int, int], ...]  # of every axis before the last two, of one head after the other: extent, elements from one index to the next
     down: int  # elements from one row to the next
     across: int  # and from one column
+    values: np.ndarray | None = None  # of a constant
+
+    def place(self, out: CModule) -> str:
+        """C expression for the first element."""
+        return self.pointer if self.values is None else out.constant(self.values)
 
     @property
     def first(self) -> str:
@@ -98,40 +104,39 @@ class Scores:
 class AttentionOperands:
     """Where the operands of an attention and its result lie, (heads, queries or keys, elements), and what becomes of its scores."""
 
-    def __init__(self, unit: Unit, form: Attention, lie: Sequence[Layout]) -> None:
-        """`unit`: of the product with the values; `lie`: the layouts of all maps.
+    def __init__(self, fused: FusedKernel, form: Attention, layouts: Sequence[MapLayout]) -> None:
+        """`fused`: of the product with the values; `layouts`: of all maps.
 
         Raises Unsupported for operands that are there in no order of axes.
         """
-        self.unit, self.form, self.lie = unit, form, lie
+        self.fused, self.form, self.layouts = fused, form, layouts
         self.heads, self.queries, self.keys = prod(form.mixing.result[:-2]), form.mixing.result[-2], form.keys
         self.depth, self.width = form.product.shape(0)[-1], form.mixing.result[-1]
         self.a, self.b = self._operand(form.product, 0), self._operand(form.product, 1)
         self.v = self._operand(form.mixing, 1)
-        made = unit.layouts(unit.result)
-        self.y = HeadMatrix(unit.address(unit.result, "0"), unit.stored(unit.result).ctype, _stack(made, made.shape), *made.strides[-2:])
+        made = fused.layouts(fused.result)
+        down, across = made.strides[-2:]
+        self.y = HeadMatrix(fused.address(fused.result, "0"), fused.stored(fused.result).ctype, _stack(made, made.shape), down, across)
         self.scores = self._before()
 
     @property
     def padded(self) -> int:
         """Queries, in whole vectors."""
-        lanes = self.unit.target.lanes[0]
+        lanes = self.fused.target.lanes[0]
         return -(-self.queries // lanes) * lanes
 
     def _operand(self, call: Call, index: int) -> HeadMatrix:
         """An operand of a product, or of an operator on scores, that is a map or a constant as it is."""
-        tensor, value = call.tensors[index], call.values[index]
-        assert tensor is not None, "an operand of attention is there"
+        tensor, value = tensor_of(call, index), call.values[index]
         if value is not None:
-            seen = Layout(tensor, tuple(range(len(tensor.shape))))
-            pointer = self.unit.blob.add(value.astype(np.float32))
-            return _matrix(call, seen, pointer, "float")
-        flow = self.unit.flow
+            seen = MapLayout(tensor, tuple(range(len(tensor.shape))))
+            return replace(_matrix(call, seen, "", "float"), values=value.astype(np.float32))
+        flow = self.fused.flow
         m = next(o.map for o in flow.operands[flow.calls.index(call)] if o.input == index)
-        seen = self.lie[m].seen(tensor)
+        seen = self.layouts[m].seen(tensor)
         if seen is None:
-            raise self.unit.unsupported(f"a view of {list(self.lie[m].shape)} as {list(tensor.shape)}", "views that keep axes apart")
-        return _matrix(call, seen, self.unit.address(m, "0"), seen.ctype)
+            raise self.fused.unsupported(f"a view of {list(self.layouts[m].shape)} as {list(tensor.shape)}", "views that keep axes apart")
+        return _matrix(call, seen, self.fused.address(m, "0"), seen.ctype)
 
     def _before(self) -> Scores:
         """The operators on scores; what a mask does that hides runs of keys is left to the window."""
@@ -184,15 +189,15 @@ class AttentionOperands:
             full = np.pad(full, [(0, 0)] * (full.ndim - 1) + [(0, self.padded - queries)])
         steps = [0 if extent == 1 else prod(full.shape[k + 1 :]) for k, extent in enumerate(full.shape[:-2])]
         heads = tuple(zip(call.result[:-2], steps, strict=True))
-        return HeadMatrix(self.unit.blob.add(full), "float", heads, int(queries > 1), full.shape[-1] if keys > 1 else 0)
+        return HeadMatrix("", "float", heads, int(queries > 1), full.shape[-1] if keys > 1 else 0, full)
 
 
-def _matrix(call: Call, seen: Layout, pointer: str, ctype: str) -> HeadMatrix:
-    steps = [0, 0, *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True))]
-    return HeadMatrix(pointer, ctype, _stack(seen, call.result), *steps[-2:])
+def _matrix(call: Call, seen: MapLayout, pointer: str, ctype: str) -> HeadMatrix:
+    *_, down, across = 0, 0, *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True))
+    return HeadMatrix(pointer, ctype, _stack(seen, call.result), down, across)
 
 
-def _stack(seen: Layout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _stack(seen: MapLayout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """The axes of a result before its last two, and how far apart an operand lies along them: 0 where it is broadcast."""
     rank, found = len(result), list[tuple[int, int]]()
     for axis, extent in enumerate(result[:-2]):

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import exp, log2
 
+from codegen.epilogue import number
 from codegen.kernels.attention_operands import AttentionOperands, HeadMatrix, ScoreOperand
-from codegen.kernels.unit import Unit
-from codegen.tails import number
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 
 MOST_SUMS = 16  # keys, or elements of values, that are summed at a time, at most
 BOUND = 2.0**20  # far enough from the largest float for sums of values times weights
@@ -72,9 +72,9 @@ class TileRun:
 class TileFunctions:
     """Prints the functions of tiles, and says what they are called: of those that another attention has, as they are called there."""
 
-    def __init__(self, out: Writer, unit: Unit, operands: AttentionOperands, block: int, k: HeadMatrix, v: HeadMatrix) -> None:
+    def __init__(self, out: CModule, fused: FusedKernel, operands: AttentionOperands, block: int, k: HeadMatrix, v: HeadMatrix) -> None:
         """`block`: keys in a block, at most; `k`, (elements, keys), and `v`, (keys, elements): as tiles read them."""
-        self.out, self.unit, self.operands, self.block, self.k, self.v = out, unit, operands, block, k, v
+        self.out, self.fused, self.operands, self.block, self.k, self.v = out, fused, operands, block, k, v
         self.scores, self.windows = operands.scores, operands.form.window is not None
         self.functions = 0  # that were asked for
 
@@ -128,7 +128,7 @@ class TileFunctions:
         body(self._places(tile), "(void)most, (void)scale;")
         with body.block("for (int i = 0; i < queries; i++)"):
             body("const float l = total[i];", f"total[i] = {guard}1.0f / l;")
-        stored = self.unit.stored(self.unit.result)
+        stored = self.fused.stored(self.fused.result)
         if stored.floats:
             body(f"turn(o, {tile.pitch}, 1, {width}, queries, y, {y.down}, {y.across}, total, 1);", "(void)s;")
         else:
@@ -304,8 +304,9 @@ class TileFunctions:
     def _function(self, head: str, body: Writer) -> str:
         """The name of the function with this head, whose name stands as NAME there."""
         self.functions += 1
-        lines = [*body.text().splitlines(), "}", ""]
-        return self.out.function(f"{self.unit.name}_{self.functions}", lambda name: self.out(f"{head.replace('NAME', name)} {{", *lines))
+        name, text = f"{self.fused.name}_{self.functions}", Writer()
+        text(f"{head.replace('NAME', name)} {{", *body.text().splitlines(), "}")
+        return self.out.function(name, text)
 
     def _places(self, tile: QueryTile) -> str:
         """C statement: what is kept of a tile at `w`, behind its queries."""

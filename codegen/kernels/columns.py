@@ -2,7 +2,7 @@
 
 Elements of two rows that lie above one another make pairs, those of four channels in either half of a vector by turns; a pair serves all columns of
 the kernel. Where the last row is alone, it stands twice in its pairs, the second time for what rounding left of its weights. Sums are brought back to
-the order of the channels before the tail.
+the order of the channels before the epilogue.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.elements import paired, rounded
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.tiles import Pixels
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
+from codegen.kernels.window import KernelWindow
 from codegen.writer import Writer
 
 WIDTH = 32  # channels of a tile
@@ -33,18 +33,18 @@ def ordered(bias: np.ndarray) -> np.ndarray:
     return bias.reshape(-1, WIDTH)[:, ORDER.reshape(2, -1)]
 
 
-def tile(out: Writer, unit: Unit, window: Window, part: Pixels, name: str) -> None:
+def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, name: str) -> Writer:
     """The function of a tile of pixels and 32 channels."""
-    source, made = unit.images(window.map), unit.images(unit.result)
+    out, source, made = Writer(), fused.images(window.map), fused.images(fused.result)
     rows, columns = window.kernel
     taps: dict[int, list[tuple[int, int]]] = {}  # elements from the first -> (pixel, column) that read there
     for p in range(part.size):
         for column, reach in enumerate(window.reach):
             if (p, column) not in part.missing:
                 taps.setdefault((p * window.strides[1] + reach) * source.pitch, []).append((p, column))
-    y = unit.pointer(unit.result)
+    y = fused.pointer(fused.result)
     head = f"APART void {name}(const bf16 *const *x, int from, int to, int at, const pair *restrict w, const float *restrict b, {y}restrict y"
-    with out.block(f"{head}{unit.parameters})"):
+    with out.block(f"{head}{fused.parameters})"):
         for p in range(part.size):
             out(f"v16 s{p}_0 = *(const u16 *)b, s{p}_1 = *(const u16 *)(b + 16);")
         if not taps:
@@ -67,5 +67,5 @@ def tile(out: Writer, unit: Unit, window: Window, part: Pixels, name: str) -> No
                             out(f"s{p}_0 = dot_16(s{p}_0, low, w{column}_0), s{p}_1 = dot_16(s{p}_1, high, w{column}_1);")
         for p in range(part.size):
             out(f"const v16 low{p} = s{p}_0, high{p} = s{p}_1;", f"s{p}_0 = first_16(low{p}, high{p}), s{p}_1 = second_16(low{p}, high{p});")
-        unit.store(out, part.size, (16, 16), made.channels, "s{p}_{k}")
-    out("")
+        fused.store(out, part.size, (16, 16), made.channels, "s{p}_{k}")
+    return out

@@ -3,58 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
 from codegen.kernels import pairs
-from codegen.kernels.tiles import Channels, Pixels, pixels, tile, works
-from codegen.kernels.unit import Unit
-from codegen.kernels.vector import vector_product
-from codegen.kernels.window import Window, declare_rows
-from codegen.writer import Writer
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.kernels.tiles import Channels, Pixels, pixels, tile, tile_costs
+from codegen.kernels.window import KernelWindow, declare_rows
+from codegen.writer import CModule, Writer
 
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
 FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 
-def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
-    """The kernel of a unit; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
-    source, made = unit.images(window.map), unit.images(unit.result)
+def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None) -> None:
+    """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
+    source, made = fused.images(window.map), fused.images(fused.result)
     shift = np.zeros(made.channels, np.float32) if bias is None else bias
-    if made.pixels == 1 and window.kernel == (1, 1) and window.strides[0] == 1 and not any(window.pads):
-        vector_product(out, unit, window.map, weights[:, :, 0, 0], shift)
-        return
-    across, size = tile(made.channels, made.pixels, unit.target)
+    across, size = tile(made.channels, made.pixels, fused.target)
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
-    rows, in_pairs = weights.shape[2], not unit.stored(window.map).floats
+    rows, in_pairs = weights.shape[2], not fused.stored(window.map).floats
     variants: dict[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]], str] = {}
     for channels in across:
         for part in along:
             key = part.size, part.missing, channels.lanes
             if key not in variants:
-                write = pairs.tile if in_pairs else _tile
-                variants[key] = out.function(f"{unit.name}_{len(variants)}", partial(write, out, unit, window, part, channels))
-    with out.kernel(unit.name):
-        out.all(declare_rows(unit, window, rows))
-        out.all(unit.declarations())
-        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-        by_pixels = unit.shares_better(works(along), works(across))
-        for channels in unit.tiles(out, across, "t", split=not by_pixels):
-            packed = pairs.packed(weights, channels, flat=pairs.is_flat(unit, window)) if in_pairs else _packed(weights, channels)
-            place = unit.blob.add(packed, "uint32" if in_pairs else "float32")
-            start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
+                write, name = pairs.tile if in_pairs else _tile, f"{fused.name}_{len(variants)}"
+                variants[key] = out.function(name, write(fused, window, part, channels, name))
+    with out.kernel(fused.name):
+        out.all(declare_rows(fused, window, rows))
+        out.all(fused.declarations(out))
+        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
+        for channels in fused.tiles(out, across, "t", split=not by_pixels):
+            packed = pairs.packed(weights, channels, flat=pairs.is_flat(fused, window)) if in_pairs else _packed(weights, channels)
+            place = out.constant(packed, "uint32" if in_pairs else "float32")
+            start = out.constant(shift[channels.first : channels.first + channels.width * channels.tiles])
             step = packed[0].size
             if in_pairs:
                 out(f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {step};", f"const float *b = {start} + t * {channels.width};")
             else:
                 out(f"const float *w = {place} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
             out(f"const int c = {channels.first} + t * {channels.width};")
-            for part in unit.tiles(out, along, "q", split=by_pixels):
+            for part in fused.tiles(out, along, "q", split=by_pixels):
                 name = variants[part.size, part.missing, channels.lanes]
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch}"
-                out(f"{name}(x, from, to, {move}, w, b, y + p * {made.pitch} + c{unit.arguments('p', 'c', made.channels)});")
+                out(f"{name}(x, from, to, {move}, w, b, y + p * {made.pitch} + c{fused.arguments('p', 'c', made.channels)});")
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
@@ -63,15 +58,15 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
     return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> None:
+def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
-    source, made = unit.images(window.map), unit.images(unit.result)
+    out, source, made = Writer(), fused.images(window.map), fused.images(fused.result)
     inputs = source.channels
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     columns, per_tap = len(window.reach), inputs * channels.width
     split = window.kernel != (1, 1) or inputs > CHUNK
     by_tap = split and inputs >= FEW
-    x, y = unit.pointer(window.map), unit.pointer(unit.result)
+    x, y = fused.pointer(window.map), fused.pointer(fused.result)
     head = f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, const float *restrict b, {y}restrict y"
 
     def begin(pixels: Sequence[int]) -> None:
@@ -80,7 +75,7 @@ def _tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Chann
     def end(pixels: Sequence[int]) -> None:
         out.all(f"t{p}_{k} += s{p}_{k};" for p in pixels for k in range(len(channels.lanes)))
 
-    with out.block(f"{head}{unit.parameters})"):
+    with out.block(f"{head}{fused.parameters})"):
         for p in range(part.size):
             for k, lanes in enumerate(channels.lanes):
                 out(f"v{lanes} {'t' if split else 's'}{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});")
@@ -112,5 +107,5 @@ def _tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Chann
                             end(there)
             if split and not by_tap:
                 end(range(part.size))
-        unit.store(out, part.size, channels.lanes, made.channels, "t{p}_{k}" if split else "s{p}_{k}")
-    out("")
+        fused.store(out, part.size, channels.lanes, made.channels, "t{p}_{k}" if split else "s{p}_{k}")
+    return out

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from codegen.elements import BF16
+from codegen.epilogue import number
 from codegen.kernels import columns
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors, works
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window, declare_rows
-from codegen.tails import number
-from codegen.writer import Writer
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile_costs, vectors
+from codegen.kernels.window import KernelWindow, declare_rows
+from codegen.writer import CModule, Writer
 
 MOST = 8  # pixels of a tile
 UNROLLED = 1024  # taps of a tile: of more, the rows of the window are a loop, and its columns those of fewer pixels
@@ -30,88 +29,86 @@ class Fold:
     divisors: np.ndarray | None = None  # (rows, pixels) of the result
 
 
-def depthwise(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
+def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None) -> None:
     """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
     shift = np.zeros(len(weights), np.float32) if bias is None else bias
-    _kernel(out, unit, window, Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift))
+    _kernel(out, fused, window, Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift))
 
 
-def max_pool(out: Writer, unit: Unit, window: Window, *, empty: bool) -> None:
+def max_pool(out: CModule, fused: FusedKernel, window: KernelWindow, *, empty: bool) -> None:
     """The kernel of a pool that takes the largest. `empty`: some windows hold nothing but padding, which gives the least number that there is."""
-    _kernel(out, unit, window, Fold(number(float(np.finfo(np.float32).min)) if empty else "-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
+    _kernel(out, fused, window, Fold(number(float(np.finfo(np.float32).min)) if empty else "-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
 
 
-def average_pool(out: Writer, unit: Unit, window: Window, divisors: np.ndarray) -> None:
+def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisors: np.ndarray) -> None:
     """The kernel of a pool that takes the mean; `divisors`: (rows, pixels), the elements that each result is the mean of."""
-    _kernel(out, unit, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
+    _kernel(out, fused, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
 
 
-def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
-    source, made = unit.images(window.map), unit.images(unit.result)
-    size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
+def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) -> None:
+    source, made = fused.images(window.map), fused.images(fused.result)
+    size = max(1, min(MOST, made.pixels, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
-    across = _across(unit, window, fold, made.channels)
+    across = _across(fused, window, fold, made.channels)
     variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
     for channels in across:
         for part in along:
             if (key := (part.size, part.missing, channels.width)) not in variants:
-                if channels.width == columns.WIDTH:
-                    write = partial(columns.tile, out, unit, window, part)
-                else:
-                    write = partial(_tile, out, unit, window, fold, part, channels.width)
-                variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
-    with out.kernel(unit.name):
-        out.all(declare_rows(unit, window, window.kernel[0]))
-        out.all(unit.declarations())
-        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
+                name, paired = f"{fused.name}_{len(variants)}", channels.width == columns.WIDTH
+                body = columns.tile(fused, window, part, name) if paired else _tile(fused, window, fold, part, channels.width, name)
+                variants[key] = out.function(name, body)
+    with out.kernel(fused.name):
+        out.all(declare_rows(fused, window, window.kernel[0]))
+        out.all(fused.declarations(out))
+        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         if fold.divisors is not None:
-            out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
+            out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
-        by_pixels = unit.shares_better(works(along), works(across))
-        for channels in unit.tiles(out, across, "t", split=not by_pixels):
+        by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
+        for channels in fused.tiles(out, across, "t", split=not by_pixels):
             out(f"const int c = {channels.first} + t * {channels.width};")
-            weights = _constants(unit, window, fold, channels)
-            for part in unit.tiles(out, along, "q", split=by_pixels):
+            weights = _constants(out, window, fold, channels)
+            for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch} + c"
-                extras = unit.arguments("p", "c", made.channels)
+                extras = fused.arguments("p", "c", made.channels)
                 name = variants[part.size, part.missing, channels.width]
                 out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.pitch} + c{extras});")
 
 
-def _across(unit: Unit, window: Window, fold: Fold, count: int) -> list[Channels]:
+def _across(fused: FusedKernel, window: KernelWindow, fold: Fold, count: int) -> list[Channels]:
     """Tiles of channels: of one vector, or of `columns.WIDTH` channels where products of pairs can be added."""
     wide = 0
-    if fold.weights is not None and unit.stored(window.map) is BF16 and unit.target.lanes[0] == 16 and window.kernel[0] > 1:
+    if fold.weights is not None and fused.stored(window.map) is BF16 and fused.target.lanes[0] == 16 and window.kernel[0] > 1:
         wide = count // columns.WIDTH
     first = wide * columns.WIDTH
-    rest = channels_in(vectors(count - first, unit.target), 1)
+    rest = channels_in(vectors(count - first, fused.target), 1)
     before = [Channels(0, (16, 16), wide)] if wide else []
     return before + [part._replace(first=part.first + first) for part in rest]
 
 
-def _constants(unit: Unit, window: Window, fold: Fold, channels: Channels) -> str:
+def _constants(out: CModule, window: KernelWindow, fold: Fold, channels: Channels) -> str:
     """Weights and bias of vector t of some channels, as arguments."""
     if fold.weights is None or fold.bias is None:
         return ""
     first, lanes, stop = channels.first, channels.width, channels.first + channels.width * channels.tiles
     if lanes == columns.WIDTH:
         pairs, start = columns.packed(fold.weights[first:stop], window.kernel[1]), columns.ordered(fold.bias[first:stop])
-        w = f"(const pair *)(const void *){unit.blob.add(pairs, 'uint32')}"
-        return f", {w} + t * {pairs[0].size}, {unit.blob.add(start)} + t * {lanes}"
+        w = f"(const pair *)(const void *){out.constant(pairs, 'uint32')}"
+        return f", {w} + t * {pairs[0].size}, {out.constant(start)} + t * {lanes}"
     taps = fold.weights[first:stop].reshape(channels.tiles, lanes, -1).transpose(0, 2, 1)
     bias = fold.bias[first:stop]
-    return f", {unit.blob.add(taps)} + t * {taps.shape[1] * lanes}, {unit.blob.add(bias)} + t * {lanes}"
+    return f", {out.constant(taps)} + t * {taps.shape[1] * lanes}, {out.constant(bias)} + t * {lanes}"
 
 
-def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, part: Pixels, lanes: int, name: str) -> None:
-    source, made = unit.images(window.map), unit.images(unit.result)
+def _tile(fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, lanes: int, name: str) -> Writer:
+    out, source, made = Writer(), fused.images(window.map), fused.images(fused.result)
     rows, width = window.kernel
     weighted, divided = fold.weights is not None, fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
     constants += ", const float *restrict d" if divided else ""
-    x, y = unit.pointer(window.map), unit.pointer(unit.result)
-    with out.block(f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict y{unit.parameters})"):
+    x, y = fused.pointer(window.map), fused.pointer(fused.result)
+    with out.block(f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict y{fused.parameters})"):
         for p in range(part.size):
             out(f"v{lanes} s{p} = " + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});"))
         read = [k for k in range(width) if any((p, k) not in part.missing for p in range(part.size))]
@@ -131,9 +128,9 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, part: Pixels, lan
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):
                         if (p, column) not in part.missing:
-                            value = unit.load(window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}")
+                            value = fused.load(window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}")
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))
-        unit.store(out, part.size, (lanes,), made.channels, "s{p}")
-    out("")
+        fused.store(out, part.size, (lanes,), made.channels, "s{p}")
+    return out

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import LANES, Bytes, Scaling, constants
-from codegen.kernels.tiles import pixels, tile, works
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
+from codegen.kernels.tiles import pixels, tile, tile_costs
+from codegen.kernels.window import KernelWindow
 from codegen.layout import Image
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 from lfopt.ops.fixed_point import Multipliers
 
 SUMS, SUMS_BESIDE = 24, 18  # vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
@@ -71,20 +71,20 @@ class Products:
         return 1 + self.scaling.rows.shape[1] + (self.shifted is not None)
 
 
-def extents(unit: Unit, m: int) -> Image:
+def extents(fused: FusedKernel, m: int) -> Image:
     """Extents of a map of bytes. Raises Unsupported."""
-    found = unit.layouts(m).extents
-    return found.flat if unit.flat else found
+    found = fused.layouts(m).extents
+    return found.flat if fused.flat else found
 
 
-def ctype(unit: Unit, m: int) -> str:
+def ctype(fused: FusedKernel, m: int) -> str:
     """C type of a map's elements."""
-    return unit.layouts(m).ctype
+    return fused.layouts(m).ctype
 
 
-def is_signed(unit: Unit, m: int) -> bool:
+def is_signed(fused: FusedKernel, m: int) -> bool:
     """Whether a map is of int8."""
-    return unit.layouts(m).tensor.dtype == "int8"
+    return fused.layouts(m).tensor.dtype == "int8"
 
 
 def full(channels: int, first: int, vectors: int) -> str:
@@ -99,23 +99,23 @@ def full(channels: int, first: int, vectors: int) -> str:
 # -- rows ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def rows(out: Writer, unit: Unit, window: Window, fill: int, block: int) -> None:
+def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, block: int) -> None:
     """C statements: addresses `x` of what each row of the window reads, as bytes: pixel 0 of the result at the beginning, with all padding.
 
     `block`: bytes that are read at once; there are so many behind the row.
     """
-    source, made = extents(unit, window.map), extents(unit, unit.result)
+    source, made = extents(fused, window.map), extents(fused, fused.result)
     count, channels = window.kernel[0], source.channels
     out(f"const uint8_t *x[{count}];")
-    if whole_rows(unit, window) and channels % block == 0:
-        row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not unit.flat else "r"
-        out(f"for (int k = 0; k < {count}; k++) x[k] = (const uint8_t *){unit.address(window.map, row)};")
+    if whole_rows(fused, window) and channels % block == 0:
+        row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not fused.flat else "r"
+        out(f"for (int k = 0; k < {count}; k++) x[k] = (const uint8_t *){fused.address(window.map, row)};")
         return
     reach = (made.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1  # pixels
     left = window.pads[1]
     inside = max(min(source.pixels, reach - left), 0)
     size = -(-(reach * channels + block) // 64) * 64
-    out(f"uint8_t *copy = (uint8_t *)(void *){unit.scratch(count * size // 4)};")
+    out(f"uint8_t *copy = (uint8_t *)(void *){out.scratch(count * size // 4)};")
     with out.block(f"for (int k = 0; k < {count}; k++, copy += {size})"):
         out(f"const int row = r * {window.strides[0]} + k * {window.dilations[0]} - {window.pads[0]};", "x[k] = copy;")
         with out.block(f"if (row < 0 || row >= {source.rows})"):
@@ -123,14 +123,14 @@ def rows(out: Writer, unit: Unit, window: Window, fill: int, block: int) -> None
         before, after = left * channels, (reach - left - inside) * channels
         if before:
             out(f"memset(copy, {fill}, {before});")
-        out(f"memcpy(copy + {before}, {unit.address(window.map, 'row')}, {inside * channels});")
+        out(f"memcpy(copy + {before}, {fused.address(window.map, 'row')}, {inside * channels});")
         if after:
             out(f"memset(copy + {before + inside * channels}, {fill}, {after});")
 
 
-def whole_rows(unit: Unit, window: Window) -> bool:
+def whole_rows(fused: FusedKernel, window: KernelWindow) -> bool:
     """Whether the window never reaches beyond the map."""
-    source, made = extents(unit, window.map), extents(unit, unit.result)
+    source, made = extents(fused, window.map), extents(fused, fused.result)
     ends = [
         (count - 1) * stride + (kernel - 1) * dilation - pad
         for count, stride, kernel, dilation, pad in zip(
@@ -143,10 +143,10 @@ def whole_rows(unit: Unit, window: Window) -> bool:
 # -- convolutions --------------------------------------------------------------------------------------------------------------------------
 
 
-def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> None:
+def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
     """The kernel of a convolution without groups: register tiles of pixels x channels."""
-    source, made = extents(unit, window.map), extents(unit, unit.result)
-    target = replace(unit.target, accumulators=SUMS if products.shifted is None else SUMS_BESIDE)
+    source, made = extents(fused, window.map), extents(fused, fused.result)
+    target = replace(fused.target, accumulators=SUMS if products.shifted is None else SUMS_BESIDE)
     across, size = tile(-(-made.channels // LANES) * LANES, made.pixels, target)
     along = pixels(made.pixels, size, window.strides[1], (), source.pixels)
     runs = _runs(window, source.channels)
@@ -154,29 +154,29 @@ def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> 
     for channels in across:
         for part in along:
             if (key := (part.size, len(channels.lanes))) not in variants:
-                write = partial(_tile, out, unit, window, part.size, len(channels.lanes), runs, products)
-                variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
-    signed, ends = is_signed(unit, window.map), Bytes.of(unit)
+                name = f"{fused.name}_{len(variants)}"
+                variants[key] = out.function(name, _tile(fused, window, *key, runs, products, name))
+    signed, ends = is_signed(fused, window.map), Bytes.of(fused)
     packed, begin = _packed(products.held, runs), products.constants(signed)
-    with out.kernel(unit.name):
-        rows(out, unit, window, products.zero_in, 4)
-        ends.declare(out)
-        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        by_pixels = unit.shares_better(works(along), works(across))
-        for channels in unit.tiles(out, across, "t", split=not by_pixels):
+    with out.kernel(fused.name):
+        rows(out, fused, window, products.zero_in, 4)
+        out.all(ends.declaration(out))
+        out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
+        by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
+        for channels in fused.tiles(out, across, "t", split=not by_pixels):
             first, wide = channels.first // LANES, len(channels.lanes)
             stop = first + wide * channels.tiles
             w = packed[first:stop].reshape(channels.tiles, wide, *packed.shape[1:]).transpose(0, 2, 1, 3, 4)
-            out(f"const int8_t *w = {constants(unit, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
-            out(f"const int32_t *by = {constants(unit, begin[first:stop])} + t * {wide * products.rows * LANES};")
+            out(f"const int8_t *w = {constants(out, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
+            out(f"const int32_t *by = {constants(out, begin[first:stop])} + t * {wide * products.rows * LANES};")
             out(f"const int c = {channels.first} + t * {channels.width};")
-            for part in unit.tiles(out, along, "q", split=by_pixels):
+            for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 name = variants[part.size, wide]
                 out(f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {made.channels} + c, c{ends.argument});")
 
 
-def _runs(window: Window, channels: int) -> list[tuple[int, list[int]]]:
+def _runs(window: KernelWindow, channels: int) -> list[tuple[int, list[int]]]:
     """Of the bytes of a row that one pixel reads: runs side by side, (first byte, columns of the kernel)."""
     if window.dilations[1] == 1:
         return [(0, [*range(window.kernel[1])])]
@@ -194,10 +194,10 @@ def _packed(weights: np.ndarray, runs: list[tuple[int, list[int]]]) -> np.ndarra
     return np.concatenate(parts, axis=1).reshape(-1, LANES, sum(p.shape[1] for p in parts) // 4, 4).transpose(0, 2, 1, 3)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> None:
-    source, made = extents(unit, window.map), extents(unit, unit.result)
-    step, flip = window.strides[1] * source.channels, is_signed(unit, window.map)
-    with tile_function(out, unit, name):
+def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> Writer:
+    out, source, made = Writer(), extents(fused, window.map), extents(fused, fused.result)
+    step, flip = window.strides[1] * source.channels, is_signed(fused, window.map)
+    with tile_function(out, fused, name):
         for k in range(wide):
             out(f"__m512i s0_{k} = words(by + {k * products.rows * LANES});")
             out.all(f"__m512i s{p}_{k} = s0_{k};" for p in range(1, size))
@@ -221,8 +221,8 @@ def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, runs: l
             for k in range(wide):
                 out(f"const __m512i higher{k} = words(by + {k * products.rows * LANES + at});")
                 out.all(f"s{p}_{k} = _mm512_add_epi32(s{p}_{k}, _mm512_mullo_epi32(e{p}, higher{k}));" for p in range(size))
-        _store(out, unit, size, wide, made.channels, products)
-    out("")
+        _store(out, fused, size, wide, made.channels, products)
+    return out
 
 
 def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones: int) -> None:
@@ -241,15 +241,15 @@ def ones_of(bytes_: int) -> str:
     return f"_mm512_set1_epi32({0x01010101 >> 8 * (4 - bytes_):#x})"
 
 
-def tile_function(out: Writer, unit: Unit, name: str) -> AbstractContextManager[None]:
+def tile_function(out: Writer, fused: FusedKernel, name: str) -> AbstractContextManager[None]:
     """A C function that makes a tile: bytes of the map from x[k] + at on, to y, whose channels begin at c."""
     parameters = "const uint8_t *const *x, int at, const int8_t *restrict w, const int32_t *restrict by, uint8_t *restrict y, int c"
-    return out.block(f"static void {name}({parameters}{Bytes.of(unit).parameter})")
+    return out.block(f"static void {name}({parameters}{Bytes.of(fused).parameter})")
 
 
-def _store(out: Writer, unit: Unit, size: int, wide: int, channels: int, products: Products) -> None:
+def _store(out: Writer, fused: FusedKernel, size: int, wide: int, channels: int, products: Products) -> None:
     """Sums s<pixel>_<vector> as bytes."""
-    ends, scaling = Bytes.of(unit), products.scaling
+    ends, scaling = Bytes.of(fused), products.scaling
     out("(void)c;")
     ends.load(out)
     for first in range(0, wide, 4):

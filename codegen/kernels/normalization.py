@@ -5,96 +5,103 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from codegen.elements import Element
+from codegen.epilogue import number
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.tiles import channels_in, vectors
-from codegen.kernels.unit import Unit
-from codegen.tails import number
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 
 
-def softmax(out: Writer, unit: Unit, source: int) -> None:
+def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
     """The kernel of a softmax over the channels of every pixel."""
-    made = unit.images(unit.result)
-    with out.kernel(unit.name), _each_pixel(out, unit, source):
-        out(f"{unit.pointer(unit.result)}to = y + p * {made.pitch};")
-        powers = "to" if unit.stored(unit.result).floats else "powers"
+    made = fused.images(fused.result)
+    with out.kernel(fused.name), _each_pixel(out, fused, source):
+        out(f"{fused.pointer(fused.result)}to = y + p * {made.pitch};")
+        powers = "to" if fused.stored(fused.result).floats else "powers"
         if powers != "to":
-            out(f"float *powers = {unit.scratch(made.channels)};")
-        for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
-            out(f"most{lanes} = max_{lanes}(most{lanes}, {unit.load(source, lanes, 'from + c')});")
-        out(f"const float most = {_largest(unit, made.channels)};")
-        for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
-            out(f"v{lanes} e = exp_{lanes}({unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
+            out(f"float *powers = {out.scratch(made.channels)};")
+        for lanes in _fold(out, fused, "most", made.channels, "-INFINITY"):
+            out(f"most{lanes} = max_{lanes}(most{lanes}, {fused.load(source, lanes, 'from + c')});")
+        out(f"const float most = {_largest(fused, made.channels)};")
+        for lanes in _fold(out, fused, "sum", made.channels, "0.0f"):
+            out(f"v{lanes} e = exp_{lanes}({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
             out(f"*(u{lanes} *)({powers} + c) = e;")
-        out(f"const float share = 1.0f / ({_sum(unit, made.channels)});")
-        for lanes in unit.over(out, made.channels):
+        out(f"const float share = 1.0f / ({_sum(fused, made.channels)});")
+        for lanes in fused.over(out, made.channels):
             out(f"v{lanes} s = *(const u{lanes} *)({powers} + c) * SPLAT_{lanes}(share);")
-            out.all(unit.finish("s", lanes, "p", "c", made.channels))
-            out(unit.put(lanes, "to + c", "s"))
+            out.all(fused.finish("s", lanes, "p", "c", made.channels))
+            out(fused.put(lanes, "to + c", "s"))
 
 
-def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: str, held: tuple[Element, Element], epsilon: float) -> None:
-    """The kernel of a LayerNormalization over channels; `scale`, `bias`: C expressions for addresses of elements `held`, `bias` may be empty."""
-    made = unit.images(unit.result)
-    with out.kernel(unit.name):
-        out(f"const {held[0].ctype} *scale = {scale};", *([f"const {held[1].ctype} *bias = {bias};"] if bias else []))
-        with _each_pixel(out, unit, source):
-            out(f"{unit.pointer(unit.result)}to = y + p * {made.pitch};")
-            for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
-                out(f"sum{lanes} += {unit.load(source, lanes, 'from + c')};")
-            out(f"const float mean = ({_sum(unit, made.channels)}) * (1.0f / {made.channels}.0f);")
-            for lanes in _fold(out, unit, "square", made.channels, "0.0f"):
-                out(f"v{lanes} d = {unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
-            out(f"const float share = 1.0f / sqrtf(({_sum(unit, made.channels, 'square')}) * (1.0f / {made.channels}.0f) + {number(epsilon)});")
-            for lanes in unit.over(out, made.channels):
-                out(f"v{lanes} s = ({unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
-                by, moved = (element.load(lanes, f"{name} + c") for element, name in zip(held, ("scale", "bias"), strict=True))
-                out(f"s = s * {by}{f' + {moved}' if bias else ''};")
-                out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                out(unit.put(lanes, "to + c", "s"))
+def layer_normalization(
+    out: CModule, fused: FusedKernel, source: int, vectors: Sequence[np.ndarray | str], held: Sequence[Element], epsilon: float
+) -> None:  # fmt: skip
+    """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as constants or by C expressions for their
+    addresses, of elements `held`.
+    """
+    made, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
+    addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
+    with out.kernel(fused.name):
+        out.all(f"const {element.ctype} *{name} = {address};" for element, name, address in zip(held, names, addresses, strict=True))
+        with _each_pixel(out, fused, source):
+            out(f"{fused.pointer(fused.result)}to = y + p * {made.pitch};")
+            for lanes in _fold(out, fused, "sum", made.channels, "0.0f"):
+                out(f"sum{lanes} += {fused.load(source, lanes, 'from + c')};")
+            out(f"const float mean = ({_sum(fused, made.channels)}) * (1.0f / {made.channels}.0f);")
+            for lanes in _fold(out, fused, "square", made.channels, "0.0f"):
+                out(f"v{lanes} d = {fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
+            out(f"const float share = 1.0f / sqrtf(({_sum(fused, made.channels, 'square')}) * (1.0f / {made.channels}.0f) + {number(epsilon)});")
+            for lanes in fused.over(out, made.channels):
+                out(f"v{lanes} s = ({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
+                loads = [element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)]
+                out(f"s = s * {' + '.join(loads)};")
+                out.all(fused.finish("s", lanes, "p", "c", made.channels))
+                out(fused.put(lanes, "to + c", "s"))
 
 
-def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
+def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
     """The kernel of a sum over the channels of every pixel, times a factor in C."""
-    read, made = unit.images(source), unit.images(unit.result)
+    read, made = fused.images(source), fused.images(fused.result)
     pixel, channel = ("p", "0") if made.channels == 1 else (f"p / {made.channels}", f"p % {made.channels}")
-    with out.kernel(unit.name), _each_pixel(out, unit, source):
-        for lanes in _fold(out, unit, "sum", read.channels, "0.0f"):
-            out(f"sum{lanes} += {unit.load(source, lanes, 'from + c')};")
-        out(f"float s = ({_sum(unit, read.channels)}) * {factor};")
-        out.all(unit.finish("s", 1, pixel, channel, made.channels))
-        out(unit.stored(unit.result).write(f"y[{f'{pixel} * {made.pitch} + {channel}' if made.apart else 'p'}]", "s"))
+    with out.kernel(fused.name), _each_pixel(out, fused, source):
+        for lanes in _fold(out, fused, "sum", read.channels, "0.0f"):
+            out(f"sum{lanes} += {fused.load(source, lanes, 'from + c')};")
+        out(f"float s = ({_sum(fused, read.channels)}) * {factor};")
+        out.all(fused.finish("s", 1, pixel, channel, made.channels))
+        out(fused.stored(fused.result).write(f"y[{f'{pixel} * {made.pitch} + {channel}' if made.gap else 'p'}]", "s"))
 
 
 @contextmanager
-def _each_pixel(out: Writer, unit: Unit, source: int) -> Iterator[None]:
+def _each_pixel(out: CModule, fused: FusedKernel, source: int) -> Iterator[None]:
     """A loop over the pixels p of row r: `from` is where a pixel of the map lies, `y` where the row of the result does."""
-    read = unit.images(source)
-    out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
-    out.all(unit.declarations())
-    out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-    with unit.each_pixel(out, read.pixels):
-        out(f"const {unit.pointer(source)}from = a + p * {read.pitch};")
+    read = fused.images(source)
+    out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
+    out.all(fused.declarations(out))
+    out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+    with fused.each_pixel(out, read.pixels):
+        out(f"const {fused.pointer(source)}from = a + p * {read.pitch};")
         yield
 
 
-def _widths(unit: Unit, count: int) -> Sequence[int]:
-    return [part.width for part in channels_in(vectors(count, unit.target), 1)]
+def _widths(fused: FusedKernel, count: int) -> Sequence[int]:
+    return [part.width for part in channels_in(vectors(count, fused.target), 1)]
 
 
-def _fold(out: Writer, unit: Unit, name: str, count: int, start: str) -> Iterator[int]:
+def _fold(out: Writer, fused: FusedKernel, name: str, count: int, start: str) -> Iterator[int]:
     """Loops over channels c from c = 0 on, as `Unit.over`, after the declaration of a vector for every width: `name` and its lanes."""
-    out.all(f"v{lanes} {name}{lanes} = SPLAT_{lanes}({start});" for lanes in _widths(unit, count))
-    yield from unit.over(out, count)
+    out.all(f"v{lanes} {name}{lanes} = SPLAT_{lanes}({start});" for lanes in _widths(fused, count))
+    yield from fused.over(out, count)
 
 
-def _sum(unit: Unit, count: int, name: str = "sum") -> str:
-    return " + ".join(f"sum_{lanes}({name}{lanes})" for lanes in _widths(unit, count))
+def _sum(fused: FusedKernel, count: int, name: str = "sum") -> str:
+    return " + ".join(f"sum_{lanes}({name}{lanes})" for lanes in _widths(fused, count))
 
 
-def _largest(unit: Unit, count: int) -> str:
+def _largest(fused: FusedKernel, count: int) -> str:
     found = ""
-    for lanes in _widths(unit, count):
+    for lanes in _widths(fused, count):
         part = f"largest_{lanes}(most{lanes})"
         found = f"max_1({found}, {part})" if found else part
     return found

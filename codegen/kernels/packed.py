@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.kernels.unit import Unit
-from codegen.writer import Writer
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.writer import CModule, Writer
 from lfopt.ops.fixed_point import Multipliers
 
 LANES = 16  # int32 in a vector
@@ -18,34 +18,33 @@ HIGH = range(32, 55)  # shifts with which a result is in the upper half of 64 bi
 
 @dataclass(frozen=True)
 class Bytes:
-    """How a kernel stores: the type of the bytes that its operator makes, and where the table is through which they go; "" if there is none."""
+    """How a kernel stores: the type of the bytes that its operator makes, and the table of 256 bytes through which they go, if there is one."""
 
     kind: str
-    table: str
+    table: np.ndarray | None
 
     @classmethod
-    def of(cls, unit: Unit) -> Bytes:
-        """Those of a unit."""
-        return cls(unit.call.result_tensors[0].dtype, "" if unit.table is None else constants(unit, unit.table.view(np.uint8)))
+    def of(cls, fused: FusedKernel) -> Bytes:
+        """Those of a fused kernel."""
+        return cls(fused.call.result_tensors[0].dtype, fused.table)
 
     @property
     def parameter(self) -> str:
         """The table, as a last parameter of a function."""
-        return ", const uint8_t *table" if self.table else ""
+        return "" if self.table is None else ", const uint8_t *table"
 
     @property
     def argument(self) -> str:
         """The table, as a last argument."""
-        return ", table" if self.table else ""
+        return "" if self.table is None else ", table"
 
-    def declare(self, out: Writer) -> None:
+    def declaration(self, out: CModule) -> list[str]:
         """C statement: the table, for those who call such functions."""
-        if self.table:
-            out(f"const uint8_t *table = {self.table};")
+        return [] if self.table is None else [f"const uint8_t *table = {constants(out, self.table.view(np.uint8))};"]
 
     def load(self, out: Writer) -> None:
         """C statement: the table in registers, for `put`."""
-        if self.table:
+        if self.table is not None:
             out("const bytes_256 then = table_of(table);")
 
     def put(self, out: Writer, address: str, vectors: Sequence[str], some: str = "", *, in_lanes: bool = False) -> None:
@@ -56,19 +55,19 @@ class Bytes:
         parts = [*vectors, *["_mm512_setzero_si512()"] * (4 - len(vectors))]
         value = f"packed_{self.kind}({', '.join(parts)})"
         value = value if in_lanes else f"in_order({value})"
-        value = f"looked_up({value}, then)" if self.table else value
+        value = value if self.table is None else f"looked_up({value}, then)"
         if some:
             out(f"put_some({address}, {some}, {value});")
-        elif len(vectors) == 1 and not self.table:
+        elif len(vectors) == 1 and self.table is None:
             out(f"put_16_{self.kind}({address}, {vectors[0]});")
         else:
             out(f"put_{LANES * len(vectors)}({address}, {value});")
 
 
-def constants(unit: Unit, values: np.ndarray) -> str:
+def constants(out: CModule, values: np.ndarray) -> str:
     """C expression: address of integers."""
     kind = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}[values.dtype.name]
-    return f"(const {kind} *){unit.blob.add(values, values.dtype.name)}"
+    return f"(const {kind} *){out.constant(values, values.dtype.name)}"
 
 
 class Scaling:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.elements import paired
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.tiles import Channels, Pixels
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
+from codegen.kernels.window import KernelWindow
 from codegen.writer import Writer
 
 FLAT = 32  # elements that a row of the kernel reads, at most, that are taken as one run: pairs may then have elements of two pixels
 
 
-def is_flat(unit: Unit, window: Window) -> bool:
+def is_flat(fused: FusedKernel, window: KernelWindow) -> bool:
     """Whether what a row of the kernel reads for one pixel lies side by side, and is little."""
-    source = unit.images(window.map)
+    source = fused.images(window.map)
     alone = len(window.reach) == 1 or (window.dilations[1] == 1 and source.pitch == source.channels)
     return alone and len(window.reach) * source.channels <= FLAT
 
@@ -32,24 +32,24 @@ def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray
     return paired(runs)
 
 
-def tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> None:
+def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile."""
-    made = unit.images(unit.result)
+    out, made = Writer(), fused.images(fused.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    x, y = unit.pointer(window.map), unit.pointer(unit.result)
+    x, y = fused.pointer(window.map), fused.pointer(fused.result)
     head = f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const float *restrict b, {y}restrict y"
-    with out.block(f"{head}{unit.parameters})"):
+    with out.block(f"{head}{fused.parameters})"):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});" for k, lanes in enumerate(channels.lanes))
         if part.size * len(window.reach) == len(part.missing):  # nothing but padding
             out("(void)x, (void)at, (void)w;")
         with out.block("for (int k = from; k < to; k++)"):
-            if is_flat(unit, window):
-                _row(out, unit, window, part, channels)
+            if is_flat(fused, window):
+                _row(out, fused, window, part, channels)
             else:
-                _columns(out, unit, window, part, channels)
-        unit.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
-    out("")
+                _columns(out, fused, window, part, channels)
+        fused.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
+    return out
 
 
 def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str]) -> None:
@@ -69,11 +69,11 @@ def first(pairs: str, widest: int, lanes: int) -> str:
     return pairs if lanes == widest else f"FIRST_{widest}_{lanes}({pairs})"
 
 
-def _row(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels) -> None:
+def _row(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels) -> None:
     """Row k of the kernel, pair by pair; an element beside the row counts as 0."""
-    source, columns = unit.images(window.map), len(window.reach)
+    source, columns = fused.images(window.map), len(window.reach)
     count = columns * source.channels
-    out(f"const {unit.pointer(window.map)}a = x[k] + at;", f"const pair *v = w + k * {-(-count // 2) * channels.width};")
+    out(f"const {fused.pointer(window.map)}a = x[k] + at;", f"const pair *v = w + k * {-(-count // 2) * channels.width};")
     for j in range(0, count, 2):
         values: dict[int, str] = {}
         for p in range(part.size):
@@ -86,9 +86,9 @@ def _row(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channe
                 weighed(out, channels, f"v + {j // 2 * channels.width}", values)
 
 
-def _columns(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels) -> None:
+def _columns(out: Writer, fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels) -> None:
     """Row k of the kernel, column by column."""
-    source = unit.images(window.map)
+    source = fused.images(window.map)
     pairs = -(-source.channels // 2)
     for column, reach in enumerate(window.reach):
         there = [p for p in range(part.size) if (p, column) not in part.missing]
@@ -96,7 +96,7 @@ def _columns(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Ch
             continue
         with out.block(""):
             moves = {p: p * window.strides[1] * source.pitch for p in there}
-            out(f"const {unit.pointer(window.map)}a = x[k] + at + {reach * source.pitch};")
+            out(f"const {fused.pointer(window.map)}a = x[k] + at + {reach * source.pitch};")
             out(f"const pair *v = w + (k * {len(window.reach)} + {column}) * {pairs * channels.width};")
             with out.block(f"for (int i = 0; i < {source.channels // 2}; i++)"):
                 weighed(out, channels, "v", {p: f"pair_at(a + {move})" for p, move in moves.items()})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from codegen.elements import FLOAT32, Element
+from codegen.kernels.choice import Write
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import weighed
-from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, vectors, works
-from codegen.kernels.unit import Unit
-from codegen.layout import Layout
-from codegen.writer import Writer
+from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, tile_costs, vectors
+from codegen.layout import MapLayout
+from codegen.writer import CModule, Writer
 from lfopt.ir import row_axis
 
 
@@ -36,20 +36,28 @@ class _Stack:
         return found
 
 
-def product(out: Writer, unit: Unit, a: Layout, b: Layout, sources: tuple[int, int]) -> None:
-    """The kernel of a MatMul of two maps, which lie as `a` and `b` say."""
-    stack = _stack(unit, a, b)
-    if unit.flat or unit.images(unit.result).rows == 1:
-        _packed(out, unit, stack, sources)
-    else:
-        _by_rows(out, unit, stack, sources)
+def product(fused: FusedKernel) -> Write:
+    """The kernel of a MatMul of two maps. Raises Unsupported."""
+    sources = fused.operand(0), fused.operand(1)
+    stack = _stack(fused, *map(fused.layouts, sources))
+    fused.require_extras()
+    if fused.flat or fused.images(fused.result).rows == 1:
+        _, size = _tiles(fused, stack)
+        for every in (extra.every for extra in fused.epilogue.extras if extra.reach == "row" and size > 1 and stack.y % extra.every):
+            raise fused.unsupported(f"an operand that is the same for {every} pixels", "one that tiles of other pixels can read")
+        return lambda out: _packed(out, fused, stack, sources)
+    rows = fused.images(sources[0]).rows, fused.images(fused.result).rows
+    if stack.b[1] != 1 or not fused.dense(sources[1]) or row_axis(fused.call.result) != len(fused.call.result) - 2 or rows[0] != rows[1]:
+        raise fused.unsupported("columns that do not lie side by side", "a second matrix that is there as a whole, row by row")
+    return lambda out: _by_rows(out, fused, stack, sources)
 
 
-def _stack(unit: Unit, a: Layout, b: Layout) -> _Stack:
-    made = unit.layouts(unit.result).packed
+def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
+    """Raises Unsupported."""
+    made = fused.layouts(fused.result).packed
     rank = len(made.shape)
     if min(len(a.shape), len(b.shape)) < 2 or made.order[-1] != rank - 1:
-        raise unit.unsupported(f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(made.order)}", "matrices, the last axis innermost")
+        raise fused.unsupported(f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(made.order)}", "matrices, the last axis innermost")
     heads: list[tuple[int, int, int, int]] = []
     for axis in range(rank - 2):
         steps: list[int] = []
@@ -63,54 +71,55 @@ def _stack(unit: Unit, a: Layout, b: Layout) -> _Stack:
     return _Stack(tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, made.strides[-2] // channels)
 
 
-def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
     """Whole maps: the second matrix is packed in the order in which tiles read it, so that its own order does not matter."""
-    across, size = _tiles(unit, stack)
+    across, size = _tiles(fused, stack)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
-    in_pairs = not any(unit.stored(m).floats for m in sources)
+    in_pairs = not any(fused.stored(m).floats for m in sources)
     steps = -(-stack.depth // 2) if in_pairs else stack.depth
     names: dict[tuple[int, tuple[int, ...], int], str] = {}
     for channels in across:
         for part in along:
             key = part.size, channels.lanes, _present(stack, channels)
             if key not in names:
+                name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), FLOAT32)
                 if in_pairs:
-                    write = partial(_tile_of_pairs, out, unit, stack, part, channels)
+                    body = _tile_of_pairs(fused, stack, part, channels, name)
                 else:
-                    write = partial(_tile, out, unit, stack, part, channels, channels.width, (unit.stored(sources[0]), FLOAT32))
-                names[key] = out.function(f"{unit.name}_{len(names)}", write)
-    scratch = unit.scratch(steps * sum(channels.width * channels.tiles for channels in across))
-    with out.kernel(unit.name):
-        _matrices(out, unit, sources, "0")
+                    body = _tile(fused, stack, part, channels, channels.width, held, name)
+                names[key] = out.function(name, body)
+    scratch = out.scratch(steps * sum(channels.width * channels.tiles for channels in across))
+    with out.kernel(fused.name):
+        _matrices(out, fused, sources, "0")
         out(f"pair *restrict w = (pair *)(void *){scratch};" if in_pairs else f"float *restrict w = {scratch};")
-        by_heads = unit.shares_better([1] * stack.count, works(along)) or stack.count >= 4 * unit.target.threads
-        with unit.each(out, "s", stack.count, split=by_heads):
-            _locate(out, unit, stack, sources)
+        by_heads = fused.partitions_better([1] * stack.count, tile_costs(along)) or stack.count >= 4 * fused.target.threads
+        with fused.each(out, "s", stack.count, split=by_heads):
+            _locate(out, fused, stack, sources)
             start = 0
             for channels in across:
                 if in_pairs:
                     _pack_pairs(out, stack, channels, start)
                 else:
-                    _pack(out, stack, channels, start, unit.stored(sources[1]))
+                    _pack(out, stack, channels, start, fused.stored(sources[1]))
                 start += steps * channels.width * channels.tiles
-            for part in unit.tiles(out, along, "q", split=not by_heads):
+            for part in fused.tiles(out, along, "q", split=not by_heads):
                 out(f"const int p = {part.first} + q * {part.size};")
                 start = 0
-                for channels in unit.tiles(out, across, "t", split=False):
+                for channels in fused.tiles(out, across, "t", split=False):
                     out(f"const int c = {channels.first} + t * {channels.width};")
                     name = names[part.size, channels.lanes, _present(stack, channels)]
                     step = steps * channels.width
                     out(f"const int at = from + p * {stack.y};")
-                    to, extras = f"y + at * {unit.images(unit.result).pitch} + c", unit.arguments("at", "c", stack.columns)
+                    to, extras = f"y + at * {fused.images(fused.result).pitch} + c", fused.arguments("at", "c", stack.columns)
                     out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
                     start += step * channels.tiles
 
 
-def _tiles(unit: Unit, stack: _Stack) -> tuple[list[Channels], int]:
+def _tiles(fused: FusedKernel, stack: _Stack) -> tuple[list[Channels], int]:
     """Register tiles, where the last vector may hold columns that are not there: zeros cost less than narrow vectors."""
-    rest = stack.columns % unit.target.lanes[0]
-    filled = stack.columns - rest + next((lanes for lanes in (0, *sorted(unit.target.lanes)) if lanes >= rest), 0)
-    across, size = tile(filled, stack.rows, unit.target)
+    rest = stack.columns % fused.target.lanes[0]
+    filled = stack.columns - rest + next((lanes for lanes in (0, *sorted(fused.target.lanes)) if lanes >= rest), 0)
+    across, size = tile(filled, stack.rows, fused.target)
     *before, last = across
     if filled > stack.columns and last.tiles > 1:
         end = last.first + last.width * (last.tiles - 1)
@@ -123,14 +132,14 @@ def _present(stack: _Stack, channels: Channels) -> int:
     return min(channels.width, stack.columns - channels.first - channels.width * (channels.tiles - 1))
 
 
-def _matrices(out: Writer, unit: Unit, sources: tuple[int, int], row: str) -> None:
-    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached, and the operands of the tail."""
-    out.all(f"const {unit.pointer(m)}{name} = {unit.address(m, at)};" for m, name, at in zip(sources, "ab", (row, "0"), strict=True))
-    out.all(unit.declarations())
-    out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, row)};")
+def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: str) -> None:
+    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached, and the operands of the epilogue."""
+    out.all(f"const {fused.pointer(m)}{name} = {fused.address(m, at)};" for m, name, at in zip(sources, "ab", (row, "0"), strict=True))
+    out.all(fused.declarations(out))
+    out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, row)};")
 
 
-def _locate(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+def _locate(out: Writer, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
     """C statements: the matrices of product s, and the first pixel of its result."""
     found: list[list[str]] = [[], [], []]
     inside = stack.count
@@ -140,7 +149,7 @@ def _locate(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) ->
             if step:
                 terms.append(f"s / {inside} % {extent} * {step}" if len(stack.heads) > 1 else f"s * {step}")
     x, v, y = (" + ".join(terms) or "0" for terms in found)
-    out(f"const {unit.pointer(sources[0])}x = a + {x};", f"const {unit.pointer(sources[1])}v = b + {v};", f"const int from = {y};")
+    out(f"const {fused.pointer(sources[0])}x = a + {x};", f"const {fused.pointer(sources[1])}v = b + {v};", f"const int from = {y};")
     if not stack.heads:
         out("(void)s;")
 
@@ -195,35 +204,30 @@ def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> N
             packed(str(stack.depth // 2), both=False)
 
 
-def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+def _by_rows(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
     """One row at a time: the second matrix is read where it lies."""
-    rows = unit.images(sources[0]).rows, unit.images(unit.result).rows
-    if stack.b[1] != 1 or not unit.dense(sources[1]) or row_axis(unit.call.result) != len(unit.call.result) - 2 or rows[0] != rows[1]:
-        raise unit.unsupported("columns that do not lie side by side", "a second matrix that is there as a whole, row by row")
-    across, _ = tile(stack.columns, 1, unit.target)
+    across, _ = tile(stack.columns, 1, fused.target)
     part = Pixels(0, 1, 1, frozenset())
     names: dict[tuple[int, ...], str] = {}
     for channels in across:
         if channels.lanes not in names:
-            write = partial(_tile, out, unit, stack, part, channels, stack.b[0], (unit.stored(sources[0]), unit.stored(sources[1])))
-            names[channels.lanes] = out.function(f"{unit.name}_{len(names)}", write)
-    with out.kernel(unit.name):
-        _matrices(out, unit, sources, "r")
-        with unit.each(out, "s", stack.count, split=True):
-            _locate(out, unit, stack, sources)
-            for channels in unit.tiles(out, across, "t", split=False):
+            name, held = f"{fused.name}_{len(names)}", (fused.stored(sources[0]), fused.stored(sources[1]))
+            names[channels.lanes] = out.function(name, _tile(fused, stack, part, channels, stack.b[0], held, name))
+    with out.kernel(fused.name):
+        _matrices(out, fused, sources, "r")
+        with fused.each(out, "s", stack.count, split=True):
+            _locate(out, fused, stack, sources)
+            for channels in fused.tiles(out, across, "t", split=False):
                 out(f"const int c = {channels.first} + t * {channels.width};")
-                extras = unit.arguments("from", "c", stack.columns)
-                out(f"{names[channels.lanes]}(x, v + c, y + from * {unit.images(unit.result).pitch} + c{extras});")
+                extras = fused.arguments("from", "c", stack.columns)
+                out(f"{names[channels.lanes]}(x, v + c, y + from * {fused.images(fused.result).pitch} + c{extras});")
 
 
-def _tile(
-    out: Writer, unit: Unit, stack: _Stack, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element], name: str
-) -> None:  # fmt: skip
+def _tile(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element], name: str) -> Writer:
     """The function of a tile; `step`: from one row of the second matrix to the next, `held`: how the elements of both matrices lie."""
-    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    a, w, y = held[0].ctype, held[1].ctype, unit.pointer(unit.result)
-    with out.block(f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{unit.parameters})"):
+    out, offsets = Writer(), [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
+    a, w, y = held[0].ctype, held[1].ctype, fused.pointer(fused.result)
+    with out.block(f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{fused.parameters})"):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
         with out.block(f"for (int i = 0; i < {stack.depth}; i++)"):
@@ -232,14 +236,14 @@ def _tile(
                 out(f"float a{p} = {held[0].read(f'a[{p * stack.a[0]}]')};")
                 out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
             out(f"a += {stack.a[1]};", f"w += {step};")
-        _store(out, unit, stack, part.size, channels)
-    out("")
+        _store(out, fused, stack, part.size, channels)
+    return out
 
 
-def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, part: Pixels, channels: Channels, name: str) -> None:
+def _tile_of_pairs(fused: FusedKernel, stack: _Stack, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile of matrices in bfloat16, the second of which is packed in pairs."""
-    along, depth = stack.a
-    with out.block(f"APART void {name}(const bf16 *a, const pair *restrict w, {unit.pointer(unit.result)}restrict y{unit.parameters})"):
+    out, (along, depth) = Writer(), stack.a
+    with out.block(f"APART void {name}(const bf16 *a, const pair *restrict w, {fused.pointer(fused.result)}restrict y{fused.parameters})"):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
         with out.block(f"for (int i = 0; i < {stack.depth // 2}; i++)"):
@@ -250,35 +254,35 @@ def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, part: Pixels, channel
         if stack.depth % 2:
             with out.block(""):
                 weighed(out, channels, "w", {p: f"a[{at}]" for p, at in firsts.items()})
-        _store(out, unit, stack, part.size, channels)
-    out("")
+        _store(out, fused, stack, part.size, channels)
+    return out
 
 
-def _store(out: Writer, unit: Unit, stack: _Stack, size: int, channels: Channels) -> None:
+def _store(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels) -> None:
     """The stores of a tile."""
     present = _present(stack, channels)
     if present == channels.width:
-        unit.store(out, size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
+        fused.store(out, size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
     else:
-        _store_present(out, unit, stack, size, channels, present)
+        _store_present(out, fused, stack, size, channels, present)
 
 
-def _store_present(out: Writer, unit: Unit, stack: _Stack, size: int, channels: Channels, present: int) -> None:
+def _store_present(out: Writer, fused: FusedKernel, stack: _Stack, size: int, channels: Channels, present: int) -> None:
     """The stores of a tile whose last vector has columns that are not there: that goes in narrower vectors."""
     whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
     at, last = sum(whole), len(whole)
-    unit.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
+    fused.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
     for p in range(size):
         with out.block(""):
             out(f"float rest[{channels.lanes[last]}];", f"*(u{channels.lanes[last]} *)rest = s{p}_{last};")
             offset = 0
-            for lanes in _narrow(unit, present - at):
+            for lanes in _narrow(fused, present - at):
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
-                    out.all(unit.finish("s", lanes, p * stack.y, at + offset, stack.columns))
-                    out(unit.put(lanes, f"y + {p * stack.y * unit.images(unit.result).pitch + at + offset}", "s"))
+                    out.all(fused.finish("s", lanes, p * stack.y, at + offset, stack.columns))
+                    out(fused.put(lanes, f"y + {p * stack.y * fused.images(fused.result).pitch + at + offset}", "s"))
                 offset += lanes
 
 
-def _narrow(unit: Unit, count: int) -> Sequence[int]:
-    return [lanes for part in channels_in(vectors(count, unit.target), 1) for lanes in part.lanes * part.tiles]
+def _narrow(fused: FusedKernel, count: int) -> Sequence[int]:
+    return [lanes for part in channels_in(vectors(count, fused.target), 1) for lanes in part.lanes * part.tiles]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from codegen.kernels.channelwise import depthwise
+from codegen.kernels.choice import Kernel, Write
 from codegen.kernels.dots import LARGEST, Products, convolution, ctype, extents, is_signed, rows
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import BLOCK, LANES, Bytes, Scaling, constants
-from codegen.kernels.unit import Unit
-from codegen.kernels.weights import on_rows, without_groups
-from codegen.kernels.window import Window, window_of
+from codegen.kernels.weights import in_order, on_rows, without_groups
+from codegen.kernels.window import KernelWindow, window_of
 from codegen.kernels.winograd_bytes import winograd
-from codegen.writer import Writer
+from codegen.layout import tensor_of
+from codegen.writer import CModule, Writer
 from lfopt.ir import Quantization, Tensor, whole
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
@@ -25,50 +28,47 @@ from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
 
-def quantized(out: Writer, unit: Unit) -> None:
-    """Write the C function of an operator on quantised maps. Raises Unsupported."""
-    if not unit.target.dots:
-        raise unit.unsupported(f"quantised maps, target {unit.target.name}", "fast kernels for them where there are AVX-512 and its VNNI")
-    how = arithmetic(unit.call)
-    if len(unit.call.results) != 1 or how not in KERNELS:
-        raise unit.unsupported(f"{len(unit.call.results)} results, or arithmetic {how.value!r}", ", ".join(key.value for key in KERNELS))
-    KERNELS[how](out, unit)
+def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
+    """The kernels that may take an operator on quantised maps, in the order in which they are asked. Raises Unsupported where none is to be asked."""
+    if not fused.target.dots:
+        raise fused.unsupported(f"quantised maps, target {fused.target.name}", "fast kernels for them where there are AVX-512 and its VNNI")
+    how = arithmetic(fused.call)
+    known = (Arithmetic.SUMS, *KERNELS)
+    if len(fused.call.results) != 1 or how not in known:
+        raise fused.unsupported(f"{len(fused.call.results)} results, or arithmetic {how.value!r}", ", ".join(key.value for key in known))
+    if how is not Arithmetic.SUMS:
+        return (KERNELS[how],)
+    if fused.call.operator.kind not in SUMS:
+        raise fused.unsupported("an operator that has no kernel", ", ".join(SUMS))
+    if fused.call.operator.kind == "Conv":
+        fused.require_pixels()
+        _require(fused, fused.operand(0))
+    return SUMS[fused.call.operator.kind]
 
 
 # -- sums ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _sums(out: Writer, unit: Unit) -> None:
-    if unit.call.operator.kind == "Conv":
-        _conv(out, unit)
-    elif unit.call.operator.kind in ("Gemm", "MatMul"):
-        _product(out, unit)
-    else:
-        raise unit.unsupported("an operator that has no kernel", "Conv, Gemm, MatMul")
-
-
-def _weights(unit: Unit) -> np.ndarray:
+def _weights(fused: FusedKernel) -> np.ndarray:
     """Constant weights less their zero points, as int16. Raises Unsupported."""
-    value, tensor = unit.constant(1), unit.call.tensors[1]
+    value, tensor = fused.constant(1), fused.call.tensors[1]
     found = _quantization(tensor)
     axis = -1 if found.axis is None else found.axis
     zeros = np.reshape(found.zero_point, [-1 if k == axis else 1 for k in range(value.ndim)] if found.axis is not None else ())
     return value.astype(np.int16) - zeros.astype(np.int16)
 
 
-def _products(unit: Unit, weights: np.ndarray) -> Products:
-    """With bias and factors of every channel. Raises Unsupported."""
-    call, found = unit.call, by.requantization(unit.call)
-    count = len(weights)
+def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
+    """What makes products of weights of so many channels: with bias and factors of every channel. Raises Unsupported."""
+    call, found = fused.call, by.requantization(fused.call)
     multiplier, shift = (np.broadcast_to(f, (count,)) for f in found.by)
     if 2 * found.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
-        raise unit.unsupported("results far beyond the range of bytes", "sums that fit int32 when they are scaled")
+        raise fused.unsupported("results far beyond the range of bytes", "sums that fit int32 when they are scaled")
     bias = by.bias(call)
     if bias.ndim == 2 and bias.shape[0] != 1:
-        raise unit.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
-    return Products(
-        weights, np.broadcast_to(bias.reshape(-1), (count,)), multiplier, shift, _quantization(call.tensors[0]).zero_point[0], _zero_out(unit)
-    )
+        raise fused.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
+    bias, zero_in = np.broadcast_to(bias.reshape(-1), (count,)), _quantization(call.tensors[0]).zero_point[0]
+    return lambda weights: Products(weights, bias, multiplier, shift, zero_in, _zero_out(fused))
 
 
 def _quantization(tensor: Tensor | None) -> Quantization:
@@ -77,42 +77,60 @@ def _quantization(tensor: Tensor | None) -> Quantization:
     return tensor.quantization
 
 
-def _zero_out(unit: Unit) -> int:
-    return _quantization(unit.call.result_tensors[0]).zero_point[0]
+def _zero_out(fused: FusedKernel) -> int:
+    return _quantization(fused.call.result_tensors[0]).zero_point[0]
 
 
-def _conv(out: Writer, unit: Unit) -> None:
-    unit.require_pixels()
-    call, weights, group = unit.call, _weights(unit), unit.call.attribute("group", 1)
-    channels, window = call.shape(0)[1], window_of(unit)
-    if group == channels == len(weights):
-        depthwise(out, unit, window, _products(unit, weights))
-        return
-    if unit.tile:
-        winograd(out, unit, window, _products(unit, weights))
-    else:
-        convolution(out, unit, window, _products(unit, without_groups(weights, group)))
+def _winograd(fused: FusedKernel) -> Write:
+    if not fused.tiled:
+        raise fused.unsupported("rows in rings, or little to gain", "whole maps that it makes faster, by weights that a cache holds")
+    products = _scaled(fused, len(fused.constant(1)))
+    return lambda out: winograd(out, fused, window_of(fused), products(_weights(fused)))
 
 
-def _product(out: Writer, unit: Unit) -> None:
+def _depthwise(fused: FusedKernel) -> Write:
+    group, count = fused.call.attribute("group", 1), len(fused.constant(1))
+    if not group == fused.call.shape(0)[1] == count:
+        raise fused.unsupported("no groups" if group == 1 else f"{group} groups of {count // group} channels", "a group for every channel")
+    products = _scaled(fused, count)
+    return lambda out: depthwise(out, fused, window_of(fused), products(_weights(fused)))
+
+
+def _convolution(fused: FusedKernel) -> Write:
+    group, products = fused.call.attribute("group", 1), _scaled(fused, len(fused.constant(1)))
+    return lambda out: convolution(out, fused, window_of(fused), products(without_groups(_weights(fused), group)))
+
+
+def _product(fused: FusedKernel) -> Write:
     """Gemm and MatMul with constant weights: a convolution of one tap."""
-    call = unit.call
+    call = fused.call
     if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2 or call.attribute("transA", 0):
-        raise unit.unsupported("transA, operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
-    weights = _weights(unit)
-    weights = weights if call.operator.kind == "Gemm" and call.attribute("transB", 0) else weights.T
-    unit, weights = on_rows(unit, weights)
-    convolution(out, unit, Window(unit.operand(0), (1, 1)), _products(unit, weights[:, :, None, None]))
+        raise fused.unsupported("transA, operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
+    as_it_is = call.operator.kind == "Gemm" and bool(call.attribute("transB", 0))
+    seen, products = on_rows(fused), _scaled(fused, fused.constant(1).shape[0 if as_it_is else 1])
+    _require(seen, fused.operand(0))
+
+    def write(out: CModule) -> None:
+        weights = _weights(fused) if as_it_is else _weights(fused).T
+        convolution(out, seen, KernelWindow(fused.operand(0), (1, 1)), products(in_order(fused, weights)[:, :, None, None]))
+
+    return write
+
+
+def _require(fused: FusedKernel, *maps: int) -> None:
+    """Raises Unsupported where a map or the result are no rows of pixels."""
+    for m in (*maps, fused.result):
+        extents(fused, m)
 
 
 # -- elementwise ---------------------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _blocks(out: Writer, unit: Unit, count: int, lanes: int, *, split: bool) -> Iterator[None]:
+def _blocks(out: Writer, fused: FusedKernel, count: int, lanes: int, *, split: bool) -> Iterator[None]:
     """A loop over so many elements: `c` is the first of a vector, `some` are the lanes that there are."""
     turns, rest = -(-count // lanes), count % lanes
-    shared = split and unit.shared and unit.target.threads > 1
+    shared = split and fused.shared and fused.target.threads > 1
     first, stop = (f"FIRST({turns})", f"STOP({turns})") if shared else ("0", str(turns))
     everything = f"UINT64_C({(1 << lanes) - 1:#x})"
     with out.block(f"for (int t = {first}; t < {stop}; t++)"):
@@ -122,65 +140,73 @@ def _blocks(out: Writer, unit: Unit, count: int, lanes: int, *, split: bool) -> 
         yield
 
 
-def _operands(unit: Unit) -> list[tuple[int, str]]:
-    """(map, what it has a value for: every element, or every channel) of an operator on maps. Raises Unsupported."""
-    made, found = unit.layouts(unit.result), list[tuple[int, str]]()
-    for index in range(len(unit.call.operator.inputs)):
-        if unit.call.constant[index]:
-            raise unit.unsupported("a constant", "feature maps")
-        m, shape = unit.operand(index), unit.call.shape(index)
-        lies = unit.layouts(m)
-        if shape == made.shape and lies.shape == made.shape and lies.order == made.order:
-            found.append((m, "element"))
-        elif made.in_pixels and shape == (1, made.shape[1], 1, 1) and lies.extents.elements == made.shape[1]:
-            found.append((m, "channel"))
+class _Operand(NamedTuple):
+    """Of an elementwise operator."""
+
+    map: int
+    by_channel: bool  # whether it has a value for every channel, not for every element
+    address: str
+
+
+def _operands(fused: FusedKernel) -> list[_Operand]:
+    """Of an operator on maps. Raises Unsupported, too where the result is no rows of pixels."""
+    made, found = fused.layouts(fused.result), list[_Operand]()
+    extents(fused, fused.result)
+    for index in range(len(fused.call.operator.inputs)):
+        if fused.call.constant[index]:
+            raise fused.unsupported("a constant", "feature maps")
+        m, shape = fused.operand(index), fused.call.shape(index)
+        own = fused.layouts(m)
+        if shape == made.shape and own.shape == made.shape and own.order == made.order:
+            found.append(_Operand(m, by_channel=False, address=fused.address(m, "r")))
+        elif made.in_pixels and shape == (1, made.shape[1], 1, 1) and own.extents.elements == made.shape[1]:
+            found.append(_Operand(m, by_channel=True, address=fused.address(m, "0")))
         else:
-            raise unit.unsupported(f"an operand of {list(shape)}", "one as large as the result, or one value for every channel")
+            raise fused.unsupported(f"an operand of {list(shape)}", "one as large as the result, or one value for every channel")
     return found
 
 
-def _elementwise(out: Writer, unit: Unit, value: str, lines: Callable[[], list[str]]) -> None:
+def _elementwise(out: CModule, fused: FusedKernel, operands: list[_Operand], value: str, lines: list[str]) -> None:
     """Loops in which v0, v1, ... are 16 elements of the operands, as int32, and `value` is the result."""
-    made, operands = extents(unit, unit.result), _operands(unit)
-    by_pixel = any(reach == "channel" for _, reach in operands)
-    with out.kernel(unit.name):
-        for k, (m, reach) in enumerate(operands):
-            out(f"const {ctype(unit, m)} *x{k} = {unit.address(m, 'r' if reach == 'element' else '0')};")
-        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        ends = Bytes.of(unit)
-        ends.declare(out)
+    made = extents(fused, fused.result)
+    by_pixel = any(operand.by_channel for operand in operands)
+    with out.kernel(fused.name):
+        out.all(f"const {ctype(fused, operand.map)} *x{k} = {operand.address};" for k, operand in enumerate(operands))
+        out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
+        ends = Bytes.of(fused)
+        out.all(ends.declaration(out))
         ends.load(out)
         if not by_pixel:
-            with _blocks(out, unit, made.row, BLOCK, split=True):
-                _vectors(out, unit, operands, "c", value, lines())
+            with _blocks(out, fused, made.row, BLOCK, split=True):
+                _vectors(out, fused, operands, "c", value, lines)
             return
-        with _blocks(out, unit, made.channels, BLOCK, split=False):
-            for k, (m, reach) in enumerate(operands):
-                if reach == "channel":
-                    out.all(f"const __m512i x{k}_{j} = {_read(unit, m, f'x{k} + c', j)};" for j in range(4))
-            with unit.each_pixel(out, made.pixels):
-                _vectors(out, unit, operands, f"p * {made.channels} + c", value, lines())
+        with _blocks(out, fused, made.channels, BLOCK, split=False):
+            for k, operand in enumerate(operands):
+                if operand.by_channel:
+                    out.all(f"const __m512i x{k}_{j} = {_read(fused, operand.map, f'x{k} + c', j)};" for j in range(4))
+            with fused.each_pixel(out, made.pixels):
+                _vectors(out, fused, operands, f"p * {made.channels} + c", value, lines)
 
 
-def _vectors(out: Writer, unit: Unit, operands: list[tuple[int, str]], at: str, value: str, lines: list[str]) -> None:
+def _vectors(out: Writer, fused: FusedKernel, operands: list[_Operand], at: str, value: str, lines: list[str]) -> None:
     """64 elements: four vectors."""
     out("__m512i " + ", ".join(f"made_{j}" for j in range(4)) + ";")
     for j in range(4):
         with out.block(""):
-            for k, (m, reach) in enumerate(operands):
-                out(f"const __m512i v{k} = {_read(unit, m, f'x{k} + {at}', j) if reach == 'element' else f'x{k}_{j}'};")
+            for k, operand in enumerate(operands):
+                out(f"const __m512i v{k} = {f'x{k}_{j}' if operand.by_channel else _read(fused, operand.map, f'x{k} + {at}', j)};")
             out.all(lines)
             out(f"made_{j} = {value};")
-    Bytes.of(unit).put(out, f"y + {at}", [f"made_{j}" for j in range(4)], "some")
+    Bytes.of(fused).put(out, f"y + {at}", [f"made_{j}" for j in range(4)], "some")
 
 
-def _read(unit: Unit, m: int, address: str, j: int) -> str:
+def _read(fused: FusedKernel, m: int, address: str, j: int) -> str:
     """C expression: of 64 elements from an address on, vector `j`."""
-    return f"from_{_short(unit, m)}({address} + {j * LANES}, (__mmask16)(some >> {j * LANES}))"
+    return f"from_{_short(fused, m)}({address} + {j * LANES}, (__mmask16)(some >> {j * LANES}))"
 
 
-def _short(unit: Unit, m: int) -> str:
-    return ctype(unit, m).removesuffix("_t")
+def _short(fused: FusedKernel, m: int) -> str:
+    return ctype(fused, m).removesuffix("_t")
 
 
 def _all(value: int) -> str:
@@ -188,126 +214,152 @@ def _all(value: int) -> str:
     return f"_mm512_set1_epi32({(value + (1 << 31)) % (1 << 32) - (1 << 31)})".replace("-2147483648", "INT32_MIN")
 
 
-def _terms(out: Writer, unit: Unit) -> None:
-    found = by.sum_terms(unit.call)
-    zeros = [_quantization(tensor).zero_point[0] for tensor in unit.call.tensors]
+def _terms(fused: FusedKernel) -> Write:
+    found, operands = by.sum_terms(fused.call), _operands(fused)
+    zeros = [_quantization(tensor).zero_point[0] for tensor in fused.call.tensors]
     start = (1 << found.shift - 1) - sum(m * z for m, z in zip(found.multipliers, zeros, strict=True))
-
-    def lines() -> list[str]:
-        adds = [f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));" for k, m in enumerate(found.multipliers)]
-        return [f"__m512i sum = {_all(start)};", *adds]
-
-    _elementwise(out, unit, f"_mm512_add_epi32(_mm512_srai_epi32(sum, {found.shift}), {_all(_zero_out(unit))})", lines)
+    adds = [f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));" for k, m in enumerate(found.multipliers)]
+    value = f"_mm512_add_epi32(_mm512_srai_epi32(sum, {found.shift}), {_all(_zero_out(fused))})"
+    return lambda out: _elementwise(out, fused, operands, value, [f"__m512i sum = {_all(start)};", *adds])
 
 
-def _scaling(unit: Unit, found: Multipliers, largest: int) -> tuple[Scaling, str]:
-    """One factor for all, and where its rows are. Raises Unsupported where results may not fit."""
+def _scaling(fused: FusedKernel, found: Multipliers, largest: int) -> Scaling:
+    """One factor for all. Raises Unsupported where results may not fit."""
     if found.multiplier.size != 1 or 2 * largest * float(found.multiplier.flat[0]) / 2.0 ** float(found.shift.flat[0]) >= LARGEST:
-        raise unit.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
-    scaling = Scaling(Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in found)), _zero_out(unit))
-    return scaling, constants(unit, scaling.rows)
+        raise fused.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
+    return Scaling(Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in found)), _zero_out(fused))
 
 
-def _mul(out: Writer, unit: Unit) -> None:
-    scaling, rows_ = _scaling(unit, by.product_factors(unit.call), 1 << 16)
-    a, b = (f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})" for k, tensor in enumerate(unit.call.tensors))
-    _elementwise(out, unit, scaling.value(f"_mm512_mullo_epi32({a}, {b})", rows_), list)
+def _mul(fused: FusedKernel) -> Write:
+    scaling, operands = _scaling(fused, by.product_factors(fused.call), 1 << 16), _operands(fused)
+    a, b = (f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})" for k, tensor in enumerate(fused.call.tensors))
+    product = f"_mm512_mullo_epi32({a}, {b})"
+    return lambda out: _elementwise(out, fused, operands, scaling.value(product, constants(out, scaling.rows)), [])
 
 
-def _table(out: Writer, unit: Unit) -> None:
-    index = next(i for i, constant in enumerate(unit.call.constant) if not constant)
-    source, made = unit.operand(index), extents(unit, unit.result)
-    if unit.layouts(source).sequence != unit.layouts(unit.result).sequence:
-        raise unit.unsupported("an operand that lies otherwise than the result", "one that lies as the result does")
-    entries = (by.table(unit.call) if unit.table is None else unit.table).view(np.uint8)
-    with out.kernel(unit.name):
-        out(f"const bytes_256 table = table_of({constants(unit, entries)});")
-        out(f"const uint8_t *x = (const uint8_t *){unit.address(source, 'r')};", f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        with _blocks(out, unit, made.row, BLOCK, split=True):
-            out("put_some(y + c, some, looked_up(_mm512_maskz_loadu_epi8(some, x + c), table));")
+def _table(fused: FusedKernel) -> Write:
+    index = next(i for i, constant in enumerate(fused.call.constant) if not constant)
+    source, made = fused.operand(index), extents(fused, fused.result)
+    if fused.layouts(source).sequence != fused.layouts(fused.result).sequence:
+        raise fused.unsupported("an operand that lies otherwise than the result", "one that lies as the result does")
+    x, y = fused.address(source, "r"), fused.address(fused.result, "r")
+    entries = (by.table(fused.call) if fused.table is None else fused.table).view(np.uint8)
+
+    def write(out: CModule) -> None:
+        with out.kernel(fused.name):
+            out(f"const bytes_256 table = table_of({constants(out, entries)});")
+            out(f"const uint8_t *x = (const uint8_t *){x};", f"uint8_t *y = (uint8_t *){y};")
+            with _blocks(out, fused, made.row, BLOCK, split=True):
+                out("put_some(y + c, some, looked_up(_mm512_maskz_loadu_epi8(some, x + c), table));")
+
+    return write
 
 
 # -- pools ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _mean(out: Writer, unit: Unit) -> None:
+def _mean(fused: FusedKernel) -> Write:
     """A mean, or sum, over all rows and pixels."""
-    call, source = unit.call, unit.operand(0)
+    call, source = fused.call, fused.operand(0)
     pool = call.operator.kind == "AveragePool"
     everything = all(w.kernel >= w.size and w.size_out == 1 and not w.pad for w in windows(call)) if pool else reduced_axes(call) == {2, 3}
-    if not everything or not unit.layouts(source).in_pixels:
-        raise unit.unsupported(f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels")
-    image, count = unit.layouts(source).extents, prod(call.shape(0)[2:])
+    if not everything or not fused.layouts(source).in_pixels:
+        raise fused.unsupported(f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels")
+    image, count = fused.layouts(source).extents, prod(call.shape(0)[2:])
+    extents(fused, fused.result)
     counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
-    scaling, rows_ = _scaling(unit, by.mean_factors(call, counted), count * 255)
+    scaling = _scaling(fused, by.mean_factors(call, counted), count * 255)
     start = -count * _quantization(call.tensors[0]).zero_point[0]
-    with out.kernel(unit.name):
-        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        with _blocks(out, unit, image.channels, LANES, split=True):
-            out(f"__m512i sum = {_all(start)};")
-            with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
-                out(f"const {ctype(unit, source)} *x = {unit.address(source, 'h')};")
-                added = f"from_{_short(unit, source)}(x + p * {image.channels} + c, some)"
-                out(f"for (int p = 0; p < {image.pixels}; p++) sum = _mm512_add_epi32(sum, {added});")
-            Bytes.of(unit).put(out, "y + c", [scaling.value("sum", rows_)], "some")
+
+    def write(out: CModule) -> None:
+        rows_, ends = constants(out, scaling.rows), Bytes.of(fused)
+        with out.kernel(fused.name):
+            out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
+            out.all(ends.declaration(out))
+            ends.load(out)
+            with _blocks(out, fused, image.channels, LANES, split=True):
+                out(f"__m512i sum = {_all(start)};")
+                with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
+                    out(f"const {ctype(fused, source)} *x = {fused.address(source, 'h')};")
+                    added = f"from_{_short(fused, source)}(x + p * {image.channels} + c, some)"
+                    out(f"for (int p = 0; p < {image.pixels}; p++) sum = _mm512_add_epi32(sum, {added});")
+                ends.put(out, "y + c", [scaling.value("sum", rows_)], "some")
+
+    return write
 
 
-def _max_pool(out: Writer, unit: Unit) -> None:
-    call = unit.call
+def _max_pool(fused: FusedKernel) -> Write:
+    call = fused.call
     if call.operator.kind != "MaxPool" or call.tensors[0] is None or by.recoding(call.tensors[0], call.result_tensors[0]) is not None:
-        raise unit.unsupported("another operator, or a scale that changes", "MaxPool")
-    unit.require_pixels()
-    window = window_of(unit)
-    source, made = extents(unit, window.map), extents(unit, unit.result)
-    signed = is_signed(unit, window.map)
-    with out.kernel(unit.name):
-        rows(out, unit, window, -128 if signed else 0, BLOCK)
-        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        with unit.each_pixel(out, made.pixels), _blocks(out, unit, made.channels, BLOCK, split=False):
-            out(f"const int at = p * {window.strides[1] * source.channels} + c;", "__m512i most = _mm512_loadu_si512(x[0] + at);")
-            with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
-                for k in range(window.kernel[1]):
-                    read = f"_mm512_loadu_si512(x[k] + at + {k * window.dilations[1] * source.channels})"
-                    out(f"most = _mm512_max_{'epi8' if signed else 'epu8'}(most, {read});")
-            out(f"_mm512_mask_storeu_epi8(y + p * {made.channels} + c, some, most);")
+        raise fused.unsupported("another operator, or a scale that changes", "MaxPool")
+    fused.require_pixels()
+    window = window_of(fused)
+    source, made = extents(fused, window.map), extents(fused, fused.result)
+    signed = is_signed(fused, window.map)
+
+    def write(out: CModule) -> None:
+        with out.kernel(fused.name):
+            rows(out, fused, window, -128 if signed else 0, BLOCK)
+            out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
+            with fused.each_pixel(out, made.pixels), _blocks(out, fused, made.channels, BLOCK, split=False):
+                out(f"const int at = p * {window.strides[1] * source.channels} + c;", "__m512i most = _mm512_loadu_si512(x[0] + at);")
+                with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
+                    for k in range(window.kernel[1]):
+                        read = f"_mm512_loadu_si512(x[k] + at + {k * window.dilations[1] * source.channels})"
+                        out(f"most = _mm512_max_{'epi8' if signed else 'epu8'}(most, {read});")
+                out(f"_mm512_mask_storeu_epi8(y + p * {made.channels} + c, some, most);")
+
+    return write
 
 
 # -- side by side --------------------------------------------------------------------------------------------------------------------------
 
 
-def _concat(out: Writer, unit: Unit) -> None:
+def _concat(fused: FusedKernel) -> Write:
     """A concatenation of channels, each operand brought to the result's scale."""
-    call, made = unit.call, unit.layouts(unit.result)
+    call, made = fused.call, fused.layouts(fused.result)
     axis = call.attribute("axis", 0) % len(call.result)
     count = len(call.operator.inputs)
-    if call.operator.kind != "Concat" or any(call.constant) or any(unit.layouts(m).order != made.order for m in map(unit.operand, range(count))):
-        raise unit.unsupported("another operator, a constant, or operands that lie otherwise than the result", "feature maps side by side")
+    if call.operator.kind != "Concat" or any(call.constant) or any(fused.layouts(m).order != made.order for m in map(fused.operand, range(count))):
+        raise fused.unsupported("another operator, a constant, or operands that lie otherwise than the result", "feature maps side by side")
     if made.order[-1] != axis:
-        raise unit.unsupported(f"axis {axis} of {list(call.result)}", "channels")
-    image, first = extents(unit, unit.result), 0
-    with out.kernel(unit.name):
-        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
-        out.all(f"const uint8_t *x{k} = (const uint8_t *){unit.address(unit.operand(k), 'r')};" for k in range(count))
-        with unit.each_pixel(out, image.pixels):
-            for k in range(count):
-                channels, tensor = extents(unit, unit.operand(k)).channels, call.tensors[k]
-                assert tensor is not None
-                found, to = by.recoding(tensor, call.result_tensors[0]), f"y + p * {image.channels} + {first}"
-                if found is None:
-                    out(f"memcpy({to}, x{k} + p * {channels}, {channels});")
-                else:
-                    with _blocks(out, unit, channels, BLOCK, split=False):
-                        read = f"_mm512_maskz_loadu_epi8(some, x{k} + p * {channels} + c)"
-                        out(f"_mm512_mask_storeu_epi8({to} + c, some, looked_up({read}, table_of({constants(unit, found.view(np.uint8))})));")
-                first += channels
+        raise fused.unsupported(f"axis {axis} of {list(call.result)}", "channels")
+    maps = [fused.operand(k) for k in range(count)]
+    _require(fused, *maps)
+
+    def write(out: CModule) -> None:
+        image, first = extents(fused, fused.result), 0
+        with out.kernel(fused.name):
+            out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
+            out.all(f"const uint8_t *x{k} = (const uint8_t *){fused.address(m, 'r')};" for k, m in enumerate(maps))
+            with fused.each_pixel(out, image.pixels):
+                for k, m in enumerate(maps):
+                    channels = extents(fused, m).channels
+                    found, to = by.recoding(tensor_of(call, k), call.result_tensors[0]), f"y + p * {image.channels} + {first}"
+                    if found is None:
+                        out(f"memcpy({to}, x{k} + p * {channels}, {channels});")
+                    else:
+                        with _blocks(out, fused, channels, BLOCK, split=False):
+                            read = f"_mm512_maskz_loadu_epi8(some, x{k} + p * {channels} + c)"
+                            table = f"table_of({constants(out, found.view(np.uint8))})"
+                            out(f"_mm512_mask_storeu_epi8({to} + c, some, looked_up({read}, {table}));")
+                    first += channels
+
+    return write
 
 
-KERNELS: dict[Arithmetic, Callable[[Writer, Unit], None]] = {
-    Arithmetic.SUMS: _sums,
-    Arithmetic.TERMS: _terms,
-    Arithmetic.PRODUCT: _mul,
-    Arithmetic.TABLE: _table,
-    Arithmetic.MEAN: _mean,
-    Arithmetic.EXTREME: _max_pool,
-    Arithmetic.CHOICE: _concat,
+DOTS = Kernel("direct convolution of bytes", _convolution)
+MATRIX = (Kernel("matrix product of bytes", _product),)
+SUMS: dict[str, tuple[Kernel, ...]] = {  # by kind of operator, in the order in which they are asked
+    "Conv": (Kernel("Winograd convolution of bytes", _winograd, whole_maps=True), Kernel("depthwise convolution of bytes", _depthwise), DOTS),
+    "Gemm": MATRIX,
+    "MatMul": MATRIX,
+}
+KERNELS: dict[Arithmetic, Kernel] = {  # of all others
+    Arithmetic.TERMS: Kernel("sum of maps of bytes", _terms),
+    Arithmetic.PRODUCT: Kernel("elementwise product of bytes", _mul),
+    Arithmetic.TABLE: Kernel("table of bytes", _table),
+    Arithmetic.MEAN: Kernel("mean of bytes over pixels", _mean),
+    Arithmetic.EXTREME: Kernel("max pool of bytes", _max_pool),
+    Arithmetic.CHOICE: Kernel("concatenation of bytes", _concat),
 }

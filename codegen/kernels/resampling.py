@@ -6,97 +6,99 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from codegen.kernels.unit import Unit
-from codegen.tails import number
-from codegen.writer import Writer
+from codegen.epilogue import number
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.writer import CModule
 
 
-def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
+def interpolation(out: CModule, fused: FusedKernel, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
     """The kernel of a Resize: every element a weighted sum; `rows`, `columns`: (results, taps) indices and weights."""
-    made, read = unit.images(unit.result), unit.images(source)
+    made, read = fused.images(fused.result), fused.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
-    with out.kernel(unit.name):
-        row = unit.address(source, f"rows[r * {down} + i]")
+    with out.kernel(fused.name):
+        row = fused.address(source, f"rows[r * {down} + i]")
         if "rows" in row:  # not of a map of one row
             out.all(_table("int", "rows", map(str, rows[0].reshape(-1).tolist())))
         out.all(_table("float", "heights", map(number, rows[1].reshape(-1).tolist())))
         out.all(_table("int", "columns", (str(k * read.pitch) for k in columns[0].reshape(-1).tolist())))
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
-        out(f"const {unit.pointer(source)}x[{down}];")
+        out(f"const {fused.pointer(source)}x[{down}];")
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
-        out.all(unit.declarations())
-        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-        with unit.each_pixel(out, made.pixels):
-            for lanes in unit.over(out, made.channels):
+        out.all(fused.declarations(out))
+        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        with fused.each_pixel(out, made.pixels):
+            for lanes in fused.over(out, made.channels):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
                 out(f"for (int i = 0; i < {down}; i++)")
                 out(f"    for (int j = 0; j < {across}; j++)")
                 weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
-                out(f"        s += {weight} * {unit.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};")
-                out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
+                out(f"        s += {weight} * {fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};")
+                out.all(fused.finish("s", lanes, "p", "c", made.channels))
+                out(fused.put(lanes, f"y + p * {made.pitch} + c", "s"))
 
 
-def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
+def depth_to_space(out: CModule, fused: FusedKernel, source: int, block: int, *, channels_outermost: bool) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
-    made, read = unit.images(unit.result), unit.images(source)
-    with out.kernel(unit.name):
-        out(f"const {unit.pointer(source)}a = {unit.address(source, f'(r / {block})')};", *unit.declarations())
-        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-        with unit.each_pixel(out, made.pixels):
+    made, read = fused.images(fused.result), fused.images(source)
+    with out.kernel(fused.name):
+        out(f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};", *fused.declarations(out))
+        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        with fused.each_pixel(out, made.pixels):
             part = f"(r % {block} * {block} + p % {block})"
             step, first = (block * block, part) if channels_outermost else (1, f"{part} * {made.channels}")
-            out(f"const {unit.pointer(source)}from = a + p / {block} * {read.pitch} + {first};")
+            out(f"const {fused.pointer(source)}from = a + p / {block} * {read.pitch} + {first};")
             if step == 1:
-                for lanes in unit.over(out, made.channels):
-                    out(f"v{lanes} s = {unit.load(source, lanes, 'from + c')};")
-                    out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                    out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
+                for lanes in fused.over(out, made.channels):
+                    out(f"v{lanes} s = {fused.load(source, lanes, 'from + c')};")
+                    out.all(fused.finish("s", lanes, "p", "c", made.channels))
+                    out(fused.put(lanes, f"y + p * {made.pitch} + c", "s"))
                 return
             with out.block(f"for (int c = 0; c < {made.channels}; c++)"):
-                out(f"float s = {unit.stored(source).read(f'from[c * {step}]')};")
-                out.all(unit.finish("s", 1, "p", "c", made.channels))
-                out(unit.stored(unit.result).write(f"y[p * {made.pitch} + c]", "s"))
+                out(f"float s = {fused.stored(source).read(f'from[c * {step}]')};")
+                out.all(fused.finish("s", 1, "p", "c", made.channels))
+                out(fused.stored(fused.result).write(f"y[p * {made.pitch} + c]", "s"))
 
 
-def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
+def transposed(
+    out: CModule, fused: FusedKernel, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]
+) -> None:
     """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows, kernel columns).
 
     `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where that holds no floats in a row beside it.
     """
-    made, read = unit.images(unit.result), unit.images(source)
+    made, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
-    packed = unit.blob.add(weights.transpose(2, 3, 0, 1))
-    start = unit.blob.add(np.zeros(outputs, np.float32) if bias is None else bias)
+    packed = out.constant(weights.transpose(2, 3, 0, 1))
+    start = out.constant(np.zeros(outputs, np.float32) if bias is None else bias)
     (down, fall, above), (across, spread, left) = axes
-    sums, pitch = ("y", made.pitch) if unit.stored(unit.result).floats else ("sums", outputs)
-    with out.kernel(unit.name):
-        out.all(unit.declarations())
-        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
+    sums, pitch = ("y", made.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
+    with out.kernel(fused.name):
+        out.all(fused.declarations(out))
+        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         if sums != "y":
-            out(f"float *sums = {unit.scratch(made.pixels * outputs)};")
+            out(f"float *sums = {out.scratch(made.pixels * outputs)};")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-            for lanes in unit.over(out, outputs, split=True):
+            for lanes in fused.over(out, outputs, split=True):
                 out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = *(const u{lanes} *)({start} + c);")
         with out.block(f"for (int k = 0; k < {tall}; k++)"):
             out(f"const int h = r + {above} - k * {fall};")
             out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
-            out(f"const {unit.pointer(source)}x = {unit.address(source, f'(h / {down})')};")
+            out(f"const {fused.pointer(source)}x = {fused.address(source, f'(h / {down})')};")
             with out.block(f"for (int l = 0; l < {wide}; l++)"):
                 out(f"const float *w = {packed} + (k * {wide} + l) * {inputs * outputs};")
                 with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
                     out(f"const int p = q * {across} - {left} + l * {spread};")
                     out(f"if (p < 0 || p >= {made.pixels}) continue;")
-                    for lanes in unit.over(out, outputs, split=True):
+                    for lanes in fused.over(out, outputs, split=True):
                         out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
-                        value = unit.stored(source).read(f"x[q * {read.pitch} + i]")
+                        value = fused.stored(source).read(f"x[q * {read.pitch} + i]")
                         out(f"for (int i = 0; i < {inputs}; i++) s += {value} * *(const u{lanes} *)(w + i * {outputs} + c);")
                         out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = s;")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-            for lanes in unit.over(out, outputs, split=True):
+            for lanes in fused.over(out, outputs, split=True):
                 out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
-                out.all(unit.finish("s", lanes, "p", "c", outputs))
-                out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
+                out.all(fused.finish("s", lanes, "p", "c", outputs))
+                out(fused.put(lanes, f"y + p * {made.pitch} + c", "s"))
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

@@ -25,7 +25,7 @@ class Channels(NamedTuple):
         return sum(self.lanes)
 
     @property
-    def work(self) -> int:
+    def cost(self) -> int:
         """Of a tile: its vectors."""
         return len(self.lanes)
 
@@ -39,14 +39,14 @@ class Pixels(NamedTuple):
     missing: frozenset[tuple[int, int]]  # (pixel of the tile, column of the kernel) beside the row
 
     @property
-    def work(self) -> int:
+    def cost(self) -> int:
         """Of a tile: its pixels."""
         return self.size
 
 
-def works(runs: Iterable[Channels | Pixels]) -> list[int]:
+def tile_costs(runs: Iterable[Channels | Pixels]) -> list[int]:
     """Of every tile of some runs, in their order."""
-    return [run.work for run in runs for _ in range(run.tiles)]
+    return [run.cost for run in runs for _ in range(run.tiles)]
 
 
 def vectors(channels: int, target: Target) -> list[int]:

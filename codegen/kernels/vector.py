@@ -6,40 +6,46 @@ input channels, or pairs of them in bfloat16, are summed at once where vectors a
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from codegen.elements import paired
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.pairs import first as lanes_of
 from codegen.kernels.tiles import LATENCY, Channels, channels_in, vectors
-from codegen.kernels.unit import Unit
-from codegen.writer import Writer
+from codegen.kernels.window import KernelWindow
+from codegen.writer import CModule, Writer
 
 STREAMS = 4  # vectors of output channels in a tile, at most
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
 
 
-def vector_product(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray) -> None:
-    """The kernel of a unit whose rows are one pixel; `source`: the map that it reads, `weights`: (output channels, input channels), `bias`: (output
-    channels,).
+def is_vector_product(fused: FusedKernel, window: KernelWindow) -> bool:
+    """Whether rows of the result are one pixel, and a window of one tap reads one for each."""
+    return fused.images(fused.result).pixels == 1 and window.kernel == (1, 1) and window.strides[0] == 1 and not any(window.pads)
+
+
+def vector_product(out: CModule, fused: FusedKernel, source: int, weights: np.ndarray, bias: np.ndarray) -> None:
+    """The kernel of rows that are one pixel; `source`: the map that it reads.
+
+    `weights`: (output channels, input channels), `bias`: (output channels,).
     """
-    made, inputs = unit.images(unit.result), weights.shape[1]
-    across = channels_in(vectors(made.channels, unit.target), STREAMS)
-    tiles = [out.function(f"{unit.name}_{k}", partial(_tile, out, unit, source, channels, inputs)) for k, channels in enumerate(across)]
-    in_pairs = not unit.stored(source).floats
+    made, inputs = fused.images(fused.result), weights.shape[1]
+    across = channels_in(vectors(made.channels, fused.target), STREAMS)
+    names = [f"{fused.name}_{k}" for k in range(len(across))]
+    tiles = [out.function(name, _tile(fused, source, channels, inputs, name)) for name, channels in zip(names, across, strict=True)]
+    in_pairs = not fused.stored(source).floats
     steps = -(-inputs // 2) if in_pairs else inputs
-    with out.kernel(unit.name):
-        out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
-        out.all(unit.declarations())
-        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-        for channels, name in zip(unit.tiles(out, across, "t", split=True), tiles, strict=True):
+    with out.kernel(fused.name):
+        out(f"const {fused.pointer(source)}a = {fused.address(source, 'r')};")
+        out.all(fused.declarations(out))
+        out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
+        for channels, name in zip(fused.tiles(out, across, "t", split=True), tiles, strict=True):
             first, width = channels.first, channels.width
             packed = _packed(weights, channels, in_pairs=in_pairs)
-            streams, start = unit.blob.add(packed, packed.dtype.name), unit.blob.add(bias[first : first + width * channels.tiles])
+            streams, start = out.constant(packed, packed.dtype.name), out.constant(bias[first : first + width * channels.tiles])
             out(f"const int c = {first} + t * {width};")
             out(f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + (size_t)t * {steps * channels.lanes[0]};")
-            out(f"{name}(a, w, {start} + t * {width}, y + c{unit.arguments('0', 'c', made.channels)});")
+            out(f"{name}(a, w, {start} + t * {width}, y + c{fused.arguments('0', 'c', made.channels)});")
 
 
 def _address(place: str, *, in_pairs: bool) -> str:
@@ -63,16 +69,16 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
     return packed
 
 
-def _tile(out: Writer, unit: Unit, source: int, channels: Channels, inputs: int, name: str) -> None:
+def _tile(fused: FusedKernel, source: int, channels: Channels, inputs: int, name: str) -> Writer:
     """The function of a tile. Sums of sums lose less: what some input channels add up to is added to the rest."""
-    lanes, in_pairs = channels.lanes, not unit.stored(source).floats
+    out, lanes, in_pairs = Writer(), channels.lanes, not fused.stored(source).floats
     steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)  # that weights are stored for, that are whole
     streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
     together = max(1, min(-(-LATENCY // len(lanes)), inputs))  # input channels that are summed apart
     whole = inputs - inputs % together
     chunk = whole if whole <= CHUNK * together else CHUNK * together
-    a, w, y = unit.pointer(source), "const pair *" if in_pairs else "const float *", unit.pointer(unit.result)
-    head = f"APART void {name}(const {a}restrict a, {w}restrict w, const float *restrict b, {y}restrict y{unit.parameters})"
+    a, w, y = fused.pointer(source), "const pair *" if in_pairs else "const float *", fused.pointer(fused.result)
+    head = f"APART void {name}(const {a}restrict a, {w}restrict w, const float *restrict b, {y}restrict y{fused.parameters})"
 
     def add(s: str, value: str, k: int, at: str) -> str:
         place = f"(w + {offsets[k] * channels.tiles * steps} + ({at}) * {lanes[k]})"
@@ -101,5 +107,5 @@ def _tile(out: Writer, unit: Unit, source: int, channels: Channels, inputs: int,
             with out.block(""):
                 out(f"const i{max(lanes)} a0 = EVERY_{max(lanes)}((pair)a[{2 * inputs}]);")
                 out.all(add(f"t_{k}", "a0", k, str(inputs)) for k in streams)
-        unit.store(out, 1, lanes, unit.images(unit.result).channels, "t_{k}")
-    out("")
+        fused.store(out, 1, lanes, fused.images(fused.result).channels, "t_{k}")
+    return out

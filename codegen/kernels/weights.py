@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.kernels.unit import Unit
-from codegen.layout import Layout
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.layout import MapLayout
 
 
 def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
@@ -19,19 +19,26 @@ def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
     return dense
 
 
-def on_rows(unit: Unit, weights: np.ndarray) -> tuple[Unit, np.ndarray]:
-    """A product with a constant matrix, whose `weights` are (columns, depth), as one of pixels: the unit that sees them so, the weights in its order.
+def on_rows(fused: FusedKernel) -> FusedKernel:
+    """The fused kernel of a product with a constant matrix, as one that sees what it reads as rows of pixels: see `in_order`.
 
-    A map that is flattened lies in another order than its view: then the weights follow it. Raises Unsupported for operands that have no such order.
+    Raises Unsupported for operands that have no such order.
     """
-    source, shape = unit.operand(0), unit.call.shape(0)
-    behind, made = unit.layouts(source), unit.layouts(unit.result)
+    source, shape = fused.operand(0), fused.call.shape(0)
+    behind, made = fused.layouts(source), fused.layouts(fused.result)
     if behind.shape == shape:
         if behind.order[-1] != len(shape) - 1 or made.order != behind.order:
-            raise unit.unsupported(f"axes in the orders {list(behind.order)} and {list(made.order)}", "one order, the last axis innermost")
-        return unit, weights
-    if behind.apart or not behind.in_pixels or shape != (1, behind.tensor.elements):
-        raise unit.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
-    weights = weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)
-    whole, layouts = Layout(replace(behind.tensor, shape=shape), (0, 1)), unit.layouts
-    return replace(unit, layouts=lambda m: whole if m == source else layouts(m)), weights
+            raise fused.unsupported(f"axes in the orders {list(behind.order)} and {list(made.order)}", "one order, the last axis innermost")
+        return fused
+    if behind.alias_strides or not behind.in_pixels or shape != (1, behind.tensor.elements):
+        raise fused.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
+    whole, layouts = MapLayout(replace(behind.tensor, shape=shape), (0, 1)), fused.layouts
+    return replace(fused, layouts=lambda m: whole if m == source else layouts(m))
+
+
+def in_order(fused: FusedKernel, weights: np.ndarray) -> np.ndarray:
+    """Weights, (columns, depth), in the order of the pixels of `on_rows`: a map that is flattened lies in another order than its view."""
+    behind = fused.layouts(fused.operand(0))
+    if behind.shape == fused.call.shape(0):
+        return weights
+    return weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)

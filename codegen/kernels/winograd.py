@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from codegen.epilogue import EpilogueOperand, number
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.tiles import LATENCY, Channels, tile, vectors
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
+from codegen.kernels.window import KernelWindow
 from codegen.layout import Image
-from codegen.tails import Extra, number
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 
 # The points besides 0 and infinity are these and their negatives. With 11/16 and 11/8 the error is half of what it is with the usual 1 and 2.
 POINTS = {2: (1.0,), 4: (0.6875, 1.375)}
@@ -48,6 +48,13 @@ def worthwhile(read: Image, made: Image, target: Target, most: int = 4) -> int:
     return best
 
 
+def loss(read: Image, made: Image, target: Target, most: int) -> str:
+    """Why no tiles of at most so many results along each axis are worthwhile."""
+    times = [time(size, read, made, target) / time(0, read, made, target) for size in POINTS if size <= most]
+    found = f"{min(times):.2f} of the time of a direct convolution, by an estimate" if times else f"tiles of {most} results at most"
+    return f"found {found}; accepted: {f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
+
+
 def time(size: int, read: Image, made: Image, target: Target) -> float:
     """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights, which come from memory.
 
@@ -68,7 +75,7 @@ def steps(channels: int, pixels: int, target: Target) -> int:
     return -(-pixels // size) * sum(each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across)
 
 
-class Cut(NamedTuple):
+class TileBlocking(NamedTuple):
     """How tiles are dealt with: in runs, as many as are summed at a time, and in blocks of runs, as many as are transformed at a time."""
 
     tiles: int
@@ -93,14 +100,14 @@ class Cut(NamedTuple):
         return max(stop - start for start, stop in pairwise(ends))
 
 
-def cut(size: int, read: Image, made: Image, rows: int, target: Target) -> Cut:
+def blocking(size: int, read: Image, made: Image, rows: int, target: Target) -> TileBlocking:
     """Blocks whose transforms stay in the L2 cache while the weights pass by; or few blocks, where those are large."""
     tiles = -(-rows // size) * -(-made.pixels // size)
     across, run = tile(made.channels, tiles, target)
     runs, points = -(-tiles // run), (size + 2) ** 2
     room = BLOCK if points * read.channels * made.channels < LARGE else WHOLE
     most = max(1, room // (points * run * read.channels))
-    return Cut(tiles, runs, -(-runs // most), tuple(across))
+    return TileBlocking(tiles, runs, -(-runs // most), tuple(across))
 
 
 # -- transforms ------------------------------------------------------------------------------------------------------------------------------
@@ -179,73 +186,74 @@ def _splat(value: float, lanes: int) -> str:
 # -- kernel ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def winograd(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None, size: int, rows: int = 0) -> None:
-    """The kernel of a unit: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`, which divides `rows`.
+def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None, size: int, rows: int = 0) -> None:
+    """The kernel: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`, which divides `rows`.
 
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
     """
-    made = unit.images(unit.result)
+    made = fused.images(fused.result)
     shift = np.zeros(made.channels, np.float32) if bias is None else bias
-    _Kernel(out, unit, window, size, cut(size, unit.images(window.map), made, rows or made.rows, unit.target)).write(weights, shift)
+    _Kernel(out, fused, window, size, blocking(size, fused.images(window.map), made, rows or made.rows, fused.target)).write(weights, shift)
 
 
 class _Kernel:
     """Scratch memory holds v, (points, tiles of a block, input channels), and s, (points, tiles of a block, channels of a slice)."""
 
-    def __init__(self, out: Writer, unit: Unit, window: Window, size: int, cut: Cut) -> None:
-        self.out, self.unit, self.window, self.size, self.cut = out, unit, window, size, cut
-        self.read, self.made = unit.images(window.map), unit.images(unit.result)
-        self.names: dict[str, str] = {}  # of functions: without that of the unit -> as they are called
+    def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, size: int, blocking: TileBlocking) -> None:
+        self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
+        self.read, self.made = fused.images(window.map), fused.images(fused.result)
+        self.names: dict[str, str] = {}  # of functions: without that of the fused kernel -> as they are called
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2
         self.in_row = -(-self.made.pixels // size)  # tiles
         self.pitch = self.read.channels + (16 if self.read.channels % PITCH == 0 else 0)  # floats of v from one tile to the next
 
     def write(self, weights: np.ndarray, bias: np.ndarray) -> None:
-        """The function of the unit, after those that it calls."""
-        out, cut = self.out, self.cut
+        """The function of the fused kernel, after those that it calls."""
+        out, blocking = self.out, self.blocking
         for _, left, right in self._edges():
             self._function(f"in{left}_{right}", partial(self._inward_function, left, right))
-        for channels in cut.across:
-            for length in cut.lengths:
+        for channels in blocking.across:
+            for length in blocking.lengths:
                 self._function(_sum_name(length, channels.lanes), partial(self._sum_function, length, channels.lanes))
-        for lanes in dict.fromkeys(lanes for channels in cut.across for lanes in channels.lanes):
+        for lanes in dict.fromkeys(lanes for channels in blocking.across for lanes in channels.lanes):
             for columns in self._columns():
                 self._function(f"out{columns}x{lanes}", partial(self._outward_function, lanes, columns))
-        floats = self.points * cut.block * self.pitch
-        scratch = self.unit.scratch(floats + self.points * cut.block * max(channels.width for channels in cut.across))
-        pieces = cut.blocks * cut.slices
-        with out.kernel(self.unit.name):
+        floats = self.points * blocking.block * self.pitch
+        scratch = out.scratch(floats + self.points * blocking.block * max(channels.width for channels in blocking.across))
+        pieces = blocking.blocks * blocking.slices
+        with out.kernel(self.fused.name):
             out(f"float *v = {scratch}, *s = v + {floats};", "int have = -1; /* block that is in v */")
             with out.block(f"for (int t = FIRST({pieces}); t < STOP({pieces}); t++)"):
-                out(f"const int block = t / {cut.slices}, slice = t % {cut.slices};")
-                out(f"const int low = {cut.runs} * block / {cut.blocks}, high = {cut.runs} * (block + 1) / {cut.blocks};")
-                out(f"const int first = {cut.tiles} * low / {cut.runs}, count = {cut.tiles} * high / {cut.runs} - first;")
+                out(f"const int block = t / {blocking.slices}, slice = t % {blocking.slices};")
+                out(f"const int low = {blocking.runs} * block / {blocking.blocks}, high = {blocking.runs} * (block + 1) / {blocking.blocks};")
+                out(f"const int first = {blocking.tiles} * low / {blocking.runs}, count = {blocking.tiles} * high / {blocking.runs} - first;")
                 with out.block("for (int k = 0; k < count && have != block; k++)"):
                     self._inward()
                 out("have = block;")
                 for channels, start in self._slices():
                     self._slice(channels, start, weights, bias)
 
-    def _function(self, name: str, write: Callable[[str], object]) -> None:
+    def _function(self, name: str, write: Callable[[str], Writer]) -> None:
         """Write a function, unless there is such a one, and note what it is called."""
-        self.names[name] = self.out.function(f"{self.unit.name}_{name}", write)
+        full = f"{self.fused.name}_{name}"
+        self.names[name] = self.out.function(full, write(full))
 
     def _slices(self) -> Iterator[tuple[Channels, int]]:
         """Tiles of channels and which slice is their first, in branches of which one is taken."""
         start = 0
-        for channels in self.cut.across:
-            last = start + channels.tiles == self.cut.slices
+        for channels in self.blocking.across:
+            last = start + channels.tiles == self.blocking.slices
             with self.out.block("else" if last and start else "" if last else f"{'else ' if start else ''}if (slice < {start + channels.tiles})"):
                 yield channels, start
             start += channels.tiles
 
     def _slice(self, channels: Channels, start: int, weights: np.ndarray, bias: np.ndarray) -> None:
         """A slice of a block: the sums at each point, then the results."""
-        out, blob = self.out, self.unit.blob
+        out = self.out
         step = self.read.channels * channels.width
-        shift = blob.add(bias[channels.first : channels.first + channels.width * channels.tiles])
-        packed = blob.add(transformed(weights, channels, self.size))
+        shift = out.constant(bias[channels.first : channels.first + channels.width * channels.tiles])
+        packed = out.constant(transformed(weights, channels, self.size))
         out(f"const int g = slice - {start};" if start else "const int g = slice;")
         out(f"const float *w = {packed} + (size_t)g * {self.points * step}, *b = {shift} + g * {channels.width};")
         with out.block(f"for (int z = 0; z < {self.points}; z++)"), out.block("for (int k = low; k < high; k++)"):
@@ -273,44 +281,44 @@ class _Kernel:
     def _inward(self) -> None:
         """Tile k of a block to v."""
         out, size, (above, before) = self.out, self.size, self.window.pads
-        unit, source = self.unit, self.window.map
-        zeros = unit.stored(source).constant(unit.blob, np.zeros(self.side * self.read.channels, np.float32))
-        there = f"{unit.address(source, '(h + i)')} + at * {self.read.pitch}"
+        fused, source = self.fused, self.window.map
+        zeros = fused.stored(source).constant(out.blob, np.zeros(self.side * self.read.channels, np.float32))
+        there = f"{fused.address(source, '(h + i)')} + at * {self.read.pitch}"
         out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
-        out(f"const int at = larger(p * {size} - {before}, 0);", f"const {unit.pointer(source)}x[{self.side}];")
+        out(f"const int at = larger(p * {size} - {before}, 0);", f"const {fused.pointer(source)}x[{self.side}];")
         out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
         self._choose([(f"p < {stop}", f"{self.names[f'in{left}_{right}']}(x, v + k * {self.pitch})") for stop, left, right in self._edges()])
 
-    def _inward_function(self, left: int, right: int, name: str) -> None:
+    def _inward_function(self, left: int, right: int, name: str) -> Writer:
         """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each row."""
-        out, axis, channels, source = self.out, range(self.side), self.read.channels, self.window.map
-        with out.block(f"static void {name}(const {self.unit.pointer(source)}const *x, float *restrict v)"):
-            for lanes in self.unit.over(out, channels):
+        out, axis, channels, source = Writer(), range(self.side), self.read.channels, self.window.map
+        with out.block(f"static void {name}(const {self.fused.pointer(source)}const *x, float *restrict v)"):
+            for lanes in self.fused.over(out, channels):
                 for j in axis:
                     for i in axis:
-                        there = self.unit.load(source, lanes, f"x[{i}] + {(j - left) * self.read.pitch} + c")
+                        there = self.fused.load(source, lanes, f"x[{i}] + {(j - left) * self.read.pitch} + c")
                         out(f"v{lanes} d{i}{j} = {there if left <= j < right else _splat(0.0, lanes)};")
                     out.all(inward([f"d{i}{j}" for i in axis], [f"t{i}{j}" for i in axis], lanes))
                 for i in axis:
                     out.all(inward([f"t{i}{j}" for j in axis], [f"v{i}{j}" for j in axis], lanes))
                     for j in axis:
-                        out(f"*(u{lanes} *)(v + {(i * self.side + j) * self.cut.block * self.pitch} + c) = v{i}{j};")
-        out("")
+                        out(f"*(u{lanes} *)(v + {(i * self.side + j) * self.blocking.block * self.pitch} + c) = v{i}{j};")
+        return out
 
     # -- sums over input channels ------------------------------------------------------------------------------------------------------------
 
     def _sum(self, channels: Channels, step: int) -> None:
         """Run k at point z, from v and w to s."""
-        cut = self.cut
-        self.out(f"const int n = {cut.tiles} * k / {cut.runs} - first, length = {cut.tiles} * (k + 1) / {cut.runs} - first - n;")
-        place = f"(z * {cut.block} + n)"
+        blocking = self.blocking
+        self.out(f"const int n = {blocking.tiles} * k / {blocking.runs} - first, length = {blocking.tiles} * (k + 1) / {blocking.runs} - first - n;")
+        place = f"(z * {blocking.block} + n)"
         arguments = f"(v + {place} * {self.pitch}, w + z * {step}, s + {place} * {channels.width})"
-        self._choose([(f"length == {length}", f"{self.names[_sum_name(length, channels.lanes)]}{arguments}") for length in cut.lengths])
-        if len(cut.lengths) == 1:
+        self._choose([(f"length == {length}", f"{self.names[_sum_name(length, channels.lanes)]}{arguments}") for length in blocking.lengths])
+        if len(blocking.lengths) == 1:
             self.out("(void)length;")
 
-    def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> None:
-        out, inputs, width = self.out, self.read.channels, sum(lanes)
+    def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> Writer:
+        out, inputs, width = Writer(), self.read.channels, sum(lanes)
         tile = [(p, k, each) for p in range(length) for k, each in enumerate(lanes)]
         offsets = [sum(lanes[:k]) for k in range(len(lanes))]
         head = f"static void {name}(const float *restrict v, const float *restrict w, float *restrict y)"
@@ -326,9 +334,9 @@ class _Kernel:
                 with out.block("if (from)"):
                     out.all(f"s{p}_{k} += *(const u{each} *)(y + {p * width + offsets[k]});" for p, k, each in tile)
             out.all(f"*(u{each} *)(y + {p * width + offsets[k]}) = s{p}_{k};" for p, k, each in tile)
-        out("")
+        return out
 
-    # -- A m A' and the tail -----------------------------------------------------------------------------------------------------------------
+    # -- A m A' and the epilogue -----------------------------------------------------------------------------------------------------------------
 
     def _columns(self) -> list[int]:
         """Results in a row of a tile: of most tiles, and of the last in a row of the map."""
@@ -337,16 +345,16 @@ class _Kernel:
 
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
-        size, done, extras, unit = self.size, 0, self.unit.tail.extras, self.unit
+        size, done, extras, fused = self.size, 0, self.fused.epilogue.extras, self.fused
         self.out(f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * {size};")
-        self.out(f"const int rows = smaller({self.made.rows} - h, {size});", f"{unit.pointer(unit.result)}to[{size}];")
-        self.out.all(f"const {unit.element(extra).ctype} *{extra.name}s[{size}];" for extra in extras)
+        self.out(f"const int rows = smaller({self.made.rows} - h, {size});", f"{fused.pointer(fused.result)}to[{size}];")
+        self.out.all(f"const {fused.element(extra).ctype} *{extra.name}s[{size}];" for extra in extras)
         with self.out.block("for (int i = 0; i < rows; i++)"):
-            self.out(f"to[i] = {unit.address(unit.result, '(h + i)')} + p * {self.made.pitch};")
+            self.out(f"to[i] = {fused.address(fused.result, '(h + i)')} + p * {self.made.pitch};")
             self.out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
         for lanes, same in groupby(channels.lanes):
             count = len([*same])
-            sums = f"s + k * {channels.width} + {done}, {self.cut.block * channels.width}"
+            sums = f"s + k * {channels.width} + {done}, {self.blocking.block * channels.width}"
             given = [
                 sums,
                 f"b + {done}",
@@ -360,13 +368,13 @@ class _Kernel:
             self._choose([(f"p + {size} <= {self.made.pixels}", name) for name in names])
             done += lanes * count
 
-    def _outward_function(self, lanes: int, columns: int, name: str) -> None:
+    def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
         """So many columns of a tile, whose first result in row i is at `to[i]`; `count` vectors from channel c on."""
-        out, unit, size, channels = self.out, self.unit, self.size, self.made.channels
-        axis, extras = range(self.side), unit.tail.extras
-        to = unit.pointer(unit.result)
+        out, fused, size, channels = Writer(), self.fused, self.size, self.made.channels
+        axis, extras = range(self.side), fused.epilogue.extras
+        to = fused.pointer(fused.result)
         head = f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int c, int count"
-        beside = "".join(f", const {unit.element(extra).ctype} *const *{extra.name}s" for extra in extras)
+        beside = "".join(f", const {fused.element(extra).ctype} *const *{extra.name}s" for extra in extras)
         loop = f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"
         with out.block(f"static void {name}({head}{beside})"), out.block(loop):
             out(f"const v{lanes} shift = *(const u{lanes} *)b;")
@@ -376,22 +384,23 @@ class _Kernel:
             for i in range(size):
                 with out.block(f"if ({i} < rows)"):
                     out(f"{to}to_{i} = to[{i}] + c;")
-                    out.all(f"const {unit.element(extra).ctype} *{extra.name} = {extra.name}s[{i}];" for extra in extras)
+                    out.all(f"const {fused.element(extra).ctype} *{extra.name} = {extra.name}s[{i}];" for extra in extras)
                     out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
                     for j in range(columns):
                         out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
-                        out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
-                        out(unit.put(lanes, f"to_{i} + {j * self.made.pitch}", f"r{i}{j}"))
+                        out.all(fused.finish(f"r{i}{j}", lanes, j, "c", channels))
+                        out(fused.put(lanes, f"to_{i} + {j * self.made.pitch}", f"r{i}{j}"))
                     out.all(f"(void)r{i}{j};" for j in range(columns, size))
-        out("")
+        return out
 
-    def _operand(self, extra: Extra) -> str:
-        """Where an operand of the tail lies for row h + i and pixel p."""
-        if extra.map < 0:
-            return extra.pointer
-        if extra.reach != "element":
-            return self.unit.address(extra.map, "0")
-        return f"{self.unit.address(extra.map, '(h + i)')} + p * {extra.pitch or self.made.channels}"
+    def _operand(self, extra: EpilogueOperand) -> str:
+        """Where an operand of the epilogue lies for row h + i and pixel p."""
+        step = {"element": extra.pitch or self.made.channels, "pixel": 1}.get(extra.reach, 0)
+        if extra.map >= 0:
+            start = self.fused.address(extra.map, "(h + i)" if step else "0")
+        else:
+            start = extra.place(self.out.blob) + (f" + (h + i) * {self.made.pixels * step}" if step else "")
+        return f"{start} + p * {step}" if step else start
 
 
 def _sum_name(length: int, lanes: tuple[int, ...]) -> str:

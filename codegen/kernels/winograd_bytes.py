@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from math import prod
 
 import numpy as np
 
 from codegen.kernels.dots import SUMS, Products, ctype, extents
+from codegen.kernels.fused_kernel import FusedKernel
 from codegen.kernels.packed import LANES, Bytes, constants
 from codegen.kernels.tiles import pixels
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
-from codegen.layout import Layout
+from codegen.kernels.window import KernelWindow
+from codegen.layout import MapLayout
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.scaling import requantization
@@ -44,25 +43,29 @@ GAIN = 0.85  # of the time of a direct convolution, at most
 _Operation = Callable[[str, str | int], str]
 
 
-def whole_maps(flow: Dataflow, lie: Sequence[Layout], target: Target) -> int:
+def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> int:
     """The mask of convolutions on integers that had better make the whole map by this algorithm: smallest first, while weights have room."""
     room = ROOM - sum(flow.graph.tensors[name].elements for name in flow.graph.constants if flow.graph.tensors[name].quantization is not None)
     found = 0
-    heads = [i for i in range(len(flow)) if flow.operands[i] and _gains(flow.calls[i], lie[flow.operands[i][0].map], lie[flow.results[i][0]], target)]
-    for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in heads):
+    candidates = [
+        i
+        for i in range(len(flow))
+        if flow.operands[i] and _gains(flow.calls[i], layouts[flow.operands[i][0].map], layouts[flow.results[i][0]], target)
+    ]
+    for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in candidates):
         if growth > room:
             break
         room, found = room - growth, found | 1 << i
     return found
 
 
-def _gains(call: Call, read: Layout, made: Layout, target: Target) -> bool:
+def _gains(call: Call, read: MapLayout, made: MapLayout, target: Target) -> bool:
     """Whether the algorithm has less to do than a direct convolution, and holds its sums."""
     if call.result_tensors[0].quantization is None or not target.dots:
         return False
     if call.operator.kind != "Conv" or len(call.result) != 4 or call.attribute("group", 1) != 1 or call.values[1] is None:
         return False
-    if arithmetic(call) is not Arithmetic.SUMS or not (read.in_pixels and made.in_pixels) or read.apart or made.apart:
+    if arithmetic(call) is not Arithmetic.SUMS or not (read.in_pixels and made.in_pixels) or read.alias_strides or made.alias_strides:
         return False
     if any((w.kernel, w.stride, w.dilation, w.pad, w.size) != (3, 1, 1, 1, w.size_out) for w in windows(call)):
         return False
@@ -76,20 +79,20 @@ def _gains(call: Call, read: Layout, made: Layout, target: Target) -> bool:
     return apart < GAIN * direct and requantization(call).largest < LARGEST
 
 
-def winograd(out: Writer, unit: Unit, window: Window, products: Products) -> None:
-    """The kernel of a unit that makes the whole map."""
-    _Kernel(out, unit, window, products).write()
+def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
+    """The kernel, which makes the whole map."""
+    _Kernel(out, fused, window, products).write()
 
 
 class _Kernel:
     """Scratch holds v, transforms of a batch of tiles, (points, tiles, channels), and sums, (tiles, vectors of channels, points)."""
 
-    def __init__(self, out: Writer, unit: Unit, window: Window, products: Products) -> None:
-        self.out, self.unit, self.window, self.products = out, unit, window, products
-        self.read, self.made = extents(unit, window.map), extents(unit, unit.result)
+    def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
+        self.out, self.fused, self.window, self.products = out, fused, window, products
+        self.read, self.made = extents(fused, window.map), extents(fused, fused.result)
         self.in_row = -(-self.made.pixels // SIZE)
         self.tiles = -(-self.made.rows // SIZE) * self.in_row
-        threads = unit.target.threads if unit.shared else 1
+        threads = fused.target.threads if fused.shared else 1
         self.batches = -(-self.tiles // (MOST * threads)) * threads
         self.batch = -(-self.tiles // self.batches)
         self.pitch = self.read.channels + PAIRS  # int16 from one tile to the next; a line of the cache more than a power of two
@@ -98,24 +101,26 @@ class _Kernel:
         self.step = (self.wide * POINTS + 1) * LANES  # int32 of sums from one tile to the next
 
     def write(self) -> None:
-        """The function of the unit, after those that it calls."""
-        out, unit, name = self.out, self.unit, self.unit.name
+        """The function of the fused kernel, after those that it calls."""
+        out, fused, name = self.out, self.fused, self.fused.name
         along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
         names: dict[int, str] = {}
         for size in dict.fromkeys(part.size for part in along):
-            names[size] = out.function(f"{name}_{len(names)}", partial(self._sums, size, wide))
-        inward, outward = (out.function(f"{name}_{way}", write) for way, write in (("in", self._inward), ("out", self._outward)))
-        ends, bias = Bytes.of(unit), self.products.bias.reshape(-1, 1, LANES)
+            inner = f"{name}_{len(names)}"
+            names[size] = out.function(inner, self._sums(size, wide, inner))
+        inward = out.function(f"{name}_in", self._inward(f"{name}_in"))
+        outward = out.function(f"{name}_out", self._outward(f"{name}_out"))
+        ends, bias = Bytes.of(fused), self.products.bias.reshape(-1, 1, LANES)
         begin = np.concatenate([bias, self.products.scaling.rows], axis=1).astype(np.int32)
-        held = constants(unit, self._packed())
+        table, held = ends.declaration(out), constants(out, self._packed())
         with out.kernel(name):
             out("(void)r;")
             room = POINTS * self.batch * self.pitch // 2
-            out(f"int16_t *v = (int16_t *)(void *){unit.scratch(room + self.batch * self.step)};", f"int32_t *sums = (int32_t *)(void *)v + {room};")
-            out(f"const uint8_t *x = (const uint8_t *){unit.address(self.window.map, '0')};")
-            out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, '0')};", f"const int32_t *by = {constants(unit, begin)};")
-            ends.declare(out)
-            with unit.each(out, "b", self.batches, split=True):
+            out(f"int16_t *v = (int16_t *)(void *){out.scratch(room + self.batch * self.step)};", f"int32_t *sums = (int32_t *)(void *)v + {room};")
+            out(f"const uint8_t *x = (const uint8_t *){fused.address(self.window.map, '0')};")
+            out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, '0')};", f"const int32_t *by = {constants(out, begin)};")
+            out.all(table)
+            with fused.each(out, "b", self.batches, split=True):
                 out(f"const int first = b * {self.batch}, count = smaller({self.batch}, {self.tiles} - first);")
                 with self._each_tile():
                     out(f"{inward}(x, row - 1, pixel - 1, v + q * {self.pitch});")
@@ -123,7 +128,7 @@ class _Kernel:
                     with out.block(f"for (int point = 0; point < {POINTS}; point++)"):
                         out(f"const int16_t *a = v + point * {self.batch * self.pitch};")
                         out(f"const int16_t *w = {held} + (size_t)(c * {POINTS} + point * {wide}) * {self.read.channels * LANES};")
-                        for part in unit.tiles(out, along, "q", split=False):
+                        for part in fused.tiles(out, along, "q", split=False):
                             out(f"const int p = {part.first} + q * {part.size};")
                             out(f"{names[part.size]}(a + p * {self.pitch}, w, sums + p * {self.step} + point * {LANES});")
                     with self._each_tile():
@@ -144,9 +149,9 @@ class _Kernel:
         made = made.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(1, 0, 4, 2, 3, 5)
         return np.ascontiguousarray(made, np.int16)
 
-    def _sums(self, count: int, wide: int, name: str) -> None:
+    def _sums(self, count: int, wide: int, name: str) -> Writer:
         """Of so many tiles and vectors of channels."""
-        out = self.out
+        out = Writer()
         with out.block(f"static void {name}(const int16_t *restrict v, const int16_t *restrict w, int32_t *restrict s)"):
             out.all(f"__m512i s{p}_{k} = _mm512_setzero_si512();" for p in range(count) for k in range(wide))
             with out.block(f"for (int i = 0; i < {self.read.channels // 2}; i++, v += 2, w += {wide * 2 * LANES})"):
@@ -155,11 +160,11 @@ class _Kernel:
                     out(f"const __m512i a{p} = four(v + {p * self.pitch});")
                     out.all(f"ADD_PAIRS(s{p}_{k}, a{p}, w{k});" for k in range(wide))
             out.all(f"_mm512_storeu_si512(s + {p * self.step + k * POINTS * LANES}, s{p}_{k});" for p in range(count) for k in range(wide))
-        out("")
+        return out
 
-    def _inward(self, name: str) -> None:
+    def _inward(self, name: str) -> Writer:
         """B d B' of the pixels from a row and a pixel of the map on; beyond the map they are zero."""
-        out, channels, source = self.out, self.read.channels, ctype(self.unit, self.window.map).removesuffix("_t")
+        out, channels, source = Writer(), self.read.channels, ctype(self.fused, self.window.map).removesuffix("_t")
         with out.block(f"static void {name}(const uint8_t *x, int row, int pixel, int16_t *restrict v)"):
             for k in range(SIDE):
                 out(f"const uint32_t row{k} = (unsigned)(row + {k}) < {self.read.rows} ? ~UINT32_C(0) : 0;")
@@ -174,11 +179,11 @@ class _Kernel:
                 for i in range(SIDE):
                     out.all(_inward([f"t{i}_{j}" for j in range(SIDE)], [f"v{i}_{j}" for j in range(SIDE)]))
                     out.all(f"_mm512_storeu_si512(v + {(i * SIDE + j) * self.batch * self.pitch}, v{i}_{j});" for j in range(SIDE))
-        out("")
+        return out
 
-    def _outward(self, name: str) -> None:
+    def _outward(self, name: str) -> Writer:
         """A s A' of a tile, scaled and stored, as far as there are rows and pixels."""
-        out, ends, scaling = self.out, Bytes.of(self.unit), self.products.scaling
+        out, ends, scaling = Writer(), Bytes.of(self.fused), self.products.scaling
         per = (1 + scaling.rows.shape[1]) * LANES
         head = f"static void {name}(const int32_t *restrict s, const int32_t *restrict by, uint8_t *restrict y, int rows, int pixels{ends.parameter})"
         with out.block(head):
@@ -198,7 +203,7 @@ class _Kernel:
                             with out.block("" if self.made.pixels % SIZE == 0 else f"if ({j} < pixels)"):
                                 value = scaling.value(f"_mm512_add_epi32({sums}, bias)", f"by + {LANES}")
                                 ends.put(out, f"y + {(i * self.made.pixels + j) * self.made.channels}", [value])
-        out("")
+        return out
 
 
 def _integers(bits: int) -> tuple[_Operation, _Operation, _Operation]:

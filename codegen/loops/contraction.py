@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from codegen.layout import Layout
+from codegen.layout import MapLayout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.sums import Sums, double
 from lfopt.ir import row_axis
@@ -115,7 +115,7 @@ def operand(nest: Nest, index: int, labels: Sequence[str], last: str) -> Factor:
         return Factor(nest.operand(index), tuple(labels))
     inner = list(labels).index(last)
     order = (*(axis for axis in range(value.ndim) if axis != inner), inner)
-    return Factor(Array(Layout(tensor, order), value.shape, nest.constant(value.transpose(order))), tuple(labels))
+    return Factor(Array(MapLayout(tensor, order), value.shape, nest.constant(value.transpose(order))), tuple(labels))
 
 
 def _last(nest: Nest, made: Sequence[str]) -> str:

@@ -279,14 +279,14 @@ def _with_padding(call: Call, value: np.ndarray, dtype: str) -> Call:
     name = f"{call.operator.name}.padding"
     inputs = [*call.operator.inputs, ""][:3]
     inputs[2] = name
-    tail = call.operator.inputs[3:]
+    rest = call.operator.inputs[3:]
 
     def put(found: tuple, *, new: object) -> tuple:  # pyright: ignore[reportMissingTypeArgument]
         return (*found[:2], new, *found[3:])
 
     return replace(
         call,
-        operator=replace(call.operator, inputs=(*inputs, *tail)),
+        operator=replace(call.operator, inputs=(*inputs, *rest)),
         shapes=put(call.shapes, new=()),
         values=put(call.values, new=value),
         constant=put(call.constant, new=True),

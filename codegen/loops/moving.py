@@ -48,7 +48,7 @@ def concat(nest: Nest) -> None:
     axis = nest.call.attribute("axis", 0) % len(y.shape)
     for k in range(len(nest.call.shapes)):
         stop = start + nest.call.shape(k)[axis]
-        if stop > start and k not in nest.placed:
+        if stop > start and k not in nest.aliased:
             x = nest.operand(k)
             with nest.elements(spans={axis: (start, stop)}) as at:
                 nest.out(f"{y.at(at)} = {x.at([plus(i, -start) if a == axis else i for a, i in enumerate(at)])};")
@@ -64,7 +64,7 @@ def split(nest: Nest) -> None:
     for name, size in zip(nest.call.operator.outputs, sizes, strict=True):
         if name:
             k = next(asked)
-            if k not in nest.placed:
+            if k not in nest.aliased:
                 with nest.elements(k) as at:
                     nest.out(f"{nest.results[k].at(at)} = {x.at([plus(i, start) if a == axis else i for a, i in enumerate(at)])};")
         start += size

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.layout import CTYPES, Layout, alike
+from codegen.layout import CTYPES, MapLayout, alike
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import Span, row_axis
@@ -23,7 +23,7 @@ from lfopt.ops import Call
 class Array:
     """An operand or a result: where its elements lie. Indices are C expressions of type int."""
 
-    layout: Layout  # of the map behind it
+    layout: MapLayout  # of the map behind it
     shape: tuple[int, ...]  # as the operator sees it; a view may have another than the map
     pointer: str  # C expression: address of the first element
     slots: int = 0  # of the ring that its rows lie in; 0: it is there as a whole
@@ -111,10 +111,10 @@ class Nest:
 
     def __init__(
         self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, *,
-        whole: bool, threads: int, lanes: int = 0, placed: AbstractSet[int] = frozenset(),
+        whole: bool, threads: int, lanes: int = 0, aliased: AbstractSet[int] = frozenset(),
     ) -> None:  # fmt: skip
         self.out, self.call, self.blob, self.whole = out, call, blob, whole
-        self.placed = placed  # inputs of a Concat, or results of a Split, that are where they belong
+        self.aliased = aliased  # inputs of a Concat, or results of a Split, that are where they belong
         self.lanes = lanes  # floats of a vector; 0: elements are reached one by one, by `Array.at`
         self.results = results
         self.maps = operands
@@ -136,7 +136,7 @@ class Nest:
             raise self.unsupported(f"input {index} that is absent, or has no values", "maps and constants with values")
         if tensor.dtype not in CTYPES:
             raise self.unsupported(f"input {index} of type {tensor.dtype}", ", ".join(CTYPES))
-        return Array(Layout(tensor, tuple(range(value.ndim))), value.shape, self.constant(value))
+        return Array(MapLayout(tensor, tuple(range(value.ndim))), value.shape, self.constant(value))
 
     def constant(self, values: np.ndarray) -> str:
         """C expression: address of values of any type, in C order."""

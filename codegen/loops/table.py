@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codegen.kernels.heads import HEADS
+from codegen.kernels.table import KERNELS
 from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reals, reducing, resizing, sampling, searching
 from codegen.loops.nest import Nest
 
@@ -33,5 +33,5 @@ def loops(nest: Nest) -> None:
 def _plain(nest: Nest) -> None:
     kind = nest.call.operator.kind
     if nest.call.operator.domain not in ("", "ai.onnx") or kind not in LOOPS:
-        raise nest.unsupported(REFUSED.get(kind, "an operator that has no kernel"), ", ".join(sorted({*LOOPS, *HEADS})))
+        raise nest.unsupported(REFUSED.get(kind, "an operator that has no kernel"), ", ".join(sorted({*LOOPS, *KERNELS})))
     LOOPS[kind](nest)

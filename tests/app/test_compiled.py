@@ -319,6 +319,27 @@ def test_codegen_says_what_threads_do(here, printed: list, plan: Path, tmp_path:
     assert "2 groups in which threads share every row: its maps have one row" in done.stdout
 
 
+def test_codegen_says_why_kernels_were_chosen(here, tmp_path: Path) -> None:
+    names = ["a [bold]long[/] name " * 3, "second"]
+    nodes = [helper.make_node("Conv", [x, "weights"], [y], name) for x, y, name in zip(("x", "t"), ("t", "y"), names, strict=True)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 5, 9, 9)) for name in "xy"]
+    weights = onnx.numpy_helper.from_array(np.ones((5, 5, 1, 1), np.float32), "weights")
+    model = helper.make_model(
+        helper.make_graph(nodes, "two", ends[:1], ends[1:], [weights]), opset_imports=[helper.make_opsetid("", 18)], ir_version=10
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    search(Config(str(tmp_path / "m.onnx"), Hardware(1 << 20, element_bytes=4), scheme="auto"), tmp_path / "plan")
+    done = here("codegen", tmp_path / "plan", "--target", "c99", "--why", "--json", tmp_path / "why.json")
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines()[:20])
+    found = json.loads((tmp_path / "why.json").read_text())["kernels"]
+    assert [one["kernel"] for one in found] == ["direct convolution"] * 2
+    assert [[*one["refused"]] for one in found] == [["Winograd convolution", "depthwise convolution", "matrix-vector product"]] * 2
+    text = " ".join(done.stdout.split())
+    assert "5Bbold" in text and "Winograd" in text
+    assert "--why: found with --count" in refused(here("codegen", tmp_path / "plan", "--why", "--count"))
+
+
 def test_codegen_builds_a_program_that_runs(here, printed: list, plan: Path, tmp_path: Path) -> None:
     done = here("codegen", plan / "plan.json", "--embed", "--build", "-o", tmp_path / "c")
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.accel import encode
 from codegen.accel.folding import Entry, Item, Turns, folded
-from codegen.accel.runs import Run, numbers
+from codegen.accel.runs import IssuedCommand, numbers
 from codegen.source import Unsupported
 from lfopt.frontend import from_model
 from lfopt.ir import Compute, Graph, PlannedGroup, computations
@@ -94,10 +94,13 @@ def unrolled(entries: Sequence[Entry]) -> Iterator[Item]:
 @pytest.mark.parametrize(("distances", "turns"), [([0] * 12, [12]), ([0, 6] * 6, [6]), ([0, 0, 3, 3, 3, 3], [2, 4]), ([8, 9, 20, 31], [4])])
 def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[int], turns: list[int]) -> None:
     """Loads, each of which waits for the computation so many before it; a queue holds 8, so what lies further back is done in any case."""
-    runs: list[Run] = []
+    runs: list[IssuedCommand] = []
     for k, distance in enumerate(distances):
         waits = {Opcode.LOAD: NO_WAIT, Opcode.STORE: NO_WAIT, Opcode.EXEC: distance}
-        runs += [Run(Opcode.LOAD, (("base", 1),), 1, numbers(row=k), waits=waits), Run(Opcode.EXEC, (("a_base", 1),), 1, numbers(row=k))]
+        runs += [
+            IssuedCommand(Opcode.LOAD, (("base", 1),), 1, numbers(row=k), waits=waits),
+            IssuedCommand(Opcode.EXEC, (("a_base", 1),), 1, numbers(row=k)),
+        ]
     entries = folded(runs, 8)
     assert [min(item.waits[2], 8) for item in unrolled(entries) if item.opcode is Opcode.LOAD] == [min(distance, 8) for distance in distances]
     assert [entry.count for entry in entries if isinstance(entry, Turns)] == turns

@@ -35,6 +35,7 @@ from simulator.interpreter.execute import execute
 from tests.codegen.checked import run_checked
 from tests.codegen.quantised import feeds, quantised
 from tests.codegen.random_networks import _Net
+from tests.codegen.shared import Net as Shared
 from tests.codegen.twice import compiled
 from tests.qdq_models import quantise, zoo_network
 from tests.quantised_operators import EVERY_FAMILY, drawn
@@ -158,6 +159,17 @@ def test_convolutions_run_on_dot_products_where_there_are_some(tmp_path: Path) -
     graph = quantised(zoo_network("mobilenet_v2", 32), tmp_path)
     assert not emit_c(planned(graph, 128), graph).loops
     assert len(emit_c(planned(graph, 128), graph, "avx512").loops) == len(Dataflow.of(graph))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_follows_a_mean_goes_through_its_table(name: str, tmp_path: Path) -> None:
+    net = Shared(1, 20, 9, 7)
+    net.conv(20, 1)
+    net.add("GlobalAveragePool")
+    net.add("HardSigmoid")
+    graph = quantised(net.finish(), tmp_path)
+    inputs = feeds(graph)
+    same_bits(built(emit_c(plan_for_cpu(graph, CHIP), graph, name), tmp_path / "c"), inputs, reference(graph, inputs))
 
 
 FORMS = {  # of ONNX Runtime's quantiser: type of maps, and options

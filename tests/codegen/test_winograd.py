@@ -1,4 +1,4 @@
-"""Winograd's algorithm gives what a direct convolution gives: any size of map, pads, channels, tails, rows in a ring, on every target."""
+"""Winograd's algorithm gives what a direct convolution gives: any size of map, pads, channels, epilogues, rows in a ring, on every target."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen.blob import Blob
 from codegen.build import find_compiler
 from codegen.elements import FLOAT32
-from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
+from codegen.emit import emit_c
+from codegen.epilogue import epilogue
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.kernels.window import KernelWindow
 from codegen.kernels.winograd import POINTS, matrices, winograd, worthwhile
-from codegen.layout import Image, Layout, layouts
-from codegen.tails import tail
+from codegen.layout import Image, MapLayout, layouts
 from codegen.target import TARGETS, target
-from codegen.writer import Writer
+from codegen.writer import CModule
 from lfopt.frontend import from_model
 from lfopt.ops import Dataflow
-from tests.codegen.random_networks import RUNS_HERE
+from tests.codegen.random_networks import RUNS_HERE, agrees
+from tests.codegen.test_aliasing import Image as Net
+from tests.codegen.transformers import planned
 
 TOLERANCE = {2: 1e-6, 4: 4e-6}  # of the largest result
 STRICT = ("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
@@ -39,7 +41,7 @@ class Case(NamedTuple):
     read: Image
     channels: int
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)  # above, left, below, right
-    tail: tuple[str, ...] = ()  # kinds of operators; Add and Mul take a map as large as the result, and one value a channel
+    epilogue: tuple[str, ...] = ()  # kinds of operators; Add and Mul take a map as large as the result, and one value a channel
 
     @property
     def made(self) -> Image:
@@ -71,40 +73,39 @@ def reference(case: Case, given: Arrays) -> np.ndarray:
     padded = np.pad(x, ((above, below), (left, right), (0, 0)))
     rows, pixels, _ = case.made[:3]
     y = bias + sum(padded[i : i + rows, j : j + pixels] @ weights[:, :, i, j].T for i in range(3) for j in range(3))
-    for kind in case.tail:
+    for kind in case.epilogue:
         y = {"Add": y + other, "Mul": y * scale, "Relu": np.maximum(y, 0), "Sigmoid": 1 / (1 + np.exp(-y))}[kind]
     return y
 
 
-def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> tuple[Unit, Window, list[int]]:
-    """What the kernel is printed from; the map it reads is a ring of so many rows. And the floats of scratch memory that it asked for."""
+def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> tuple[FusedKernel, KernelWindow]:
+    """What the kernel is printed from; the map it reads is a ring of so many rows."""
     planes = {"x": case.read, "y": case.made, "other": case.made}
     shapes = {key: [1, image.channels, image.rows, image.pixels] for key, image in planes.items()}
-    last = [f"t{k}" for k in range(len(case.tail))] + ["y"]
+    last = [f"t{k}" for k in range(len(case.epilogue))] + ["y"]
     nodes = [helper.make_node("Conv", ["x", "weights", "bias"], [last[0]], name="conv", kernel_shape=[3, 3], pads=case.pads)]
-    for k, kind in enumerate(case.tail):
+    for k, kind in enumerate(case.epilogue):
         nodes.append(helper.make_node(kind, [last[k], *{"Add": ["other"], "Mul": ["scale"]}.get(kind, [])], [last[k + 1]], name=kind))
     constants = {"weights": given.weights, "bias": given.bias, "scale": given.scale[:, None, None]}
     infos = [helper.make_tensor_value_info(key, TensorProto.FLOAT, shapes[key]) for key in ("x", "other", "y")]
     tensors = [numpy_helper.from_array(values, key) for key, values in constants.items()]
     graph = helper.make_graph(nodes, "net", infos[:2], infos[2:], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    flow, blob = Dataflow.of(from_model(onnx.shape_inference.infer_shapes(model))), Blob()
+    flow = Dataflow.of(from_model(onnx.shape_inference.infer_shapes(model)))
     lie, maps = layouts(flow), {m.name: k for k, m in enumerate(flow.maps)}
-    result = flow.results[len(case.tail)][0]
-    made = tail(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], blob, whole=True)
+    result = flow.results[len(case.epilogue)][0]
+    made = epilogue(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], whole=True)
 
     def address(m: int, row: str) -> str:
         if m == maps["x"]:
             return f"m->arena + {row} % {slots} * {case.read.row}"
         return f"m->maps + {0 if m == result else case.made.elements} + {row} * {case.made.row}"
 
-    def lies(m: int) -> Layout:
+    def lies(m: int) -> MapLayout:
         return lie[m]
 
-    floats: list[int] = []
     chosen = replace(target(name), threads=threads)
-    unit = Unit(
+    fused = FusedKernel(
         "unit",
         flow,
         0,
@@ -114,25 +115,24 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
         lambda m: FLOAT32,
         address,
         dense=lambda m: True,
-        flat=False,
-        shared=True,
-        note_scratch=floats.append,
         target=chosen,
-        blob=blob,
+        source=result,
+        whole=True,
+        once=True,
     )
-    return unit, Window(maps["x"], (3, 3), pads=case.pads[:2]), floats
+    return fused, KernelWindow(maps["x"], (3, 3), pads=case.pads[:2])
 
 
 def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int = 0, threads: int = 1, checks: tuple[str, ...] = ()) -> float:
     """The kernel's error, as a part of the largest result. `rows`: what one call makes; the map that it reads is then a ring of just enough rows."""
     given, step = arrays(case), rows or case.made.rows
     slots = min(rows + 2, case.read.rows) if rows else case.read.rows
-    unit, window, floats = unit_of(case, given, name, threads, slots)
-    out = Writer()
-    out(f"#define LANES {unit.target.lanes[0]}", f"#define THREADS {threads}\n#define CREW 1")
+    fused, window = unit_of(case, given, name, threads, slots)
+    out = CModule()
+    out(f"#define LANES {fused.target.lanes[0]}", f"#define THREADS {threads}\n#define CREW 1")
     for header in ("prelude.h", "crew.h") if threads > 1 else ("prelude.h",):
         out.all(files("codegen").joinpath(header).read_text(encoding="utf-8").splitlines())
-    winograd(out, unit, window, given.weights, given.bias, size, rows)
+    winograd(out, fused, window, given.weights, given.bias, size, rows)
     head = "void run(const float *x, float *maps, float *ring, const float *weights, float *scratch)"
     out(f"{head};")
     with out.block(head), out.block(f"for (int me = 0; me < {threads}; me++)"):
@@ -141,15 +141,15 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
             copy = f"memcpy(ring + have % {slots} * {case.read.row}, x + have * {case.read.row}, {case.read.row} * sizeof *x)"
             out(f"for (; have < r + {step} + 2 - {case.pads[0]} && have < {case.read.rows}; have++) {copy};", "unit(m, r);")
     (folder / "unit.c").write_text(out.text(), encoding="utf-8")
-    base = [*find_compiler(), *unit.target.flags, *STRICT, *checks, "unit.c", "-lm"]
+    base = [*find_compiler(), *fused.target.flags, *STRICT, *checks, "unit.c", "-lm"]
     subprocess.run([*base, "-shared", "-fPIC", "-o", f"unit{threads}.so"], cwd=folder, check=True)
     ring = np.full(slots * case.read.row, np.nan, np.float32)
     maps = np.concatenate([np.full(case.made.elements, np.nan, np.float32), given.other.reshape(-1)])
-    scratch = np.full(max(floats) + 16, np.nan, np.float32)
-    scratch[max(floats) :] = 7.0
-    weights = np.frombuffer(unit.blob.bytes(), np.float32).copy()
+    scratch = np.full(out.scratch_floats + 16, np.nan, np.float32)
+    scratch[out.scratch_floats :] = 7.0
+    weights = np.frombuffer(out.blob.bytes(), np.float32).copy()
     ctypes.CDLL(str(folder / f"unit{threads}.so")).run(*(ctypes.c_void_p(values.ctypes.data) for values in (given.x, maps, ring, weights, scratch)))
-    assert (scratch[max(floats) :] == 7.0).all(), "the kernel wrote outside its scratch memory"
+    assert (scratch[out.scratch_floats :] == 7.0).all(), "the kernel wrote outside its scratch memory"
     assert np.array_equal(maps[case.made.elements :], given.other.reshape(-1)), "the kernel wrote outside its map"
     expected = reference(case, given)
     return float(np.abs(maps[: case.made.elements].reshape(case.made[:3]) - expected).max() / np.abs(expected).max())
@@ -176,14 +176,14 @@ def test_results_are_those_of_a_direct_convolution(size: int, k: int, tmp_path: 
 @pytest.mark.parametrize("name", RUNS_HERE)
 @pytest.mark.parametrize("size", POINTS)
 def test_a_tail_follows(size: int, name: str, tmp_path: Path) -> None:
-    case = Case(Image(6, 9, 24), 33, tail=("Mul", "Add", "Relu", "Sigmoid"))
+    case = Case(Image(6, 9, 24), 33, epilogue=("Mul", "Add", "Relu", "Sigmoid"))
     assert run(case, size, tmp_path, name) <= TOLERANCE[size]
 
 
 @pytest.mark.parametrize(("size", "rows"), [(2, 2), (2, 4), (4, 4), (4, 8)])
 @pytest.mark.parametrize("height", [1, 5, 11, 16])
 def test_bands_of_rows_are_made_from_a_ring(size: int, rows: int, height: int, tmp_path: Path) -> None:
-    case = Case(Image(height, 13, 20), 16, tail=("Add", "Relu"))
+    case = Case(Image(height, 13, 20), 16, epilogue=("Add", "Relu"))
     assert run(case, size, tmp_path, rows=rows) <= TOLERANCE[size]
 
 
@@ -218,7 +218,7 @@ def test_tiles_of_4_are_as_exact_as_one_long_sum(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", POINTS)
 def test_c99_takes_it_without_warnings(size: int, tmp_path: Path) -> None:
-    assert run(Case(Image(5, 6, 5), 3, tail=("Add",)), size, tmp_path, "c99", checks=("-Wpedantic",)) <= TOLERANCE[size]
+    assert run(Case(Image(5, 6, 5), 3, epilogue=("Add",)), size, tmp_path, "c99", checks=("-Wpedantic",)) <= TOLERANCE[size]
 
 
 # -- transforms and choice -------------------------------------------------------------------------------------------------------------------
@@ -239,3 +239,13 @@ def test_it_is_chosen_where_channels_are_many() -> None:
         assert worthwhile(Image(extent, extent, channels), Image(extent, extent, channels), chosen) == 4
     for inputs, outputs, extent in product((1, 3), (16, 64), (1, 2)):
         assert worthwhile(Image(extent, extent, inputs), Image(extent, extent, outputs), chosen) == 0
+
+
+def test_operands_of_every_pixel_and_constants_as_large_as_the_map(tmp_path: Path) -> None:
+    net = Net(x=(1, 64, 34, 34), gate=(1, 1, 34, 34))
+    y = net.add("Mul", net.conv("x", 64, 64, 3), "gate")
+    y = net.add("Mul", net.add("Add", y, net.drawn(1, 64, 34, 34)), net.drawn(1, 1, 34, 34))
+    graph = net.graph(y)
+    source = emit_c(planned(graph, "resident"), graph)
+    assert [len(one.function.operators) for one in source.decisions if one.kernel == "Winograd convolution"] == [4]
+    agrees(source, graph, tmp_path)

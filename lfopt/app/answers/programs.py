@@ -76,6 +76,16 @@ class RunAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelAnswer:
+    """The kernel of some operators, with `lfopt codegen --why`."""
+
+    group: int
+    operators: tuple[str, ...]
+    kernel: str
+    refused: dict[str, str]  # kernels that were asked before, and why they did not take the first operator
+
+
+@dataclass(frozen=True, slots=True)
 class CodegenAnswer:
     """`lfopt codegen`."""
 
@@ -91,6 +101,7 @@ class CodegenAnswer:
     schedule: tuple[str, ...] | None = None  # of C, with --list: what its threads run, line by line
     weights_bytes: int | None = None  # of C
     code_bytes: int | None = None  # of C, with --build: machine code of the library
+    kernels: tuple[KernelAnswer, ...] | None = None  # of C, with --why: for every operator, in the order in which groups run
 
 
 @dataclass(frozen=True, slots=True)

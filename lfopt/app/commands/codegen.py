@@ -18,7 +18,7 @@ from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.source import CSource
 from lfopt.app.answers.files import FileAnswer
-from lfopt.app.answers.programs import CodegenAnswer
+from lfopt.app.answers.programs import CodegenAnswer, KernelAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import with_values
 from lfopt.app.commands.options import generator
@@ -50,6 +50,7 @@ def codegen(
     prefix: str | None = None,
     build: bool = False,
     list_schedule: Annotated[bool, Parameter(name="--list")] = False,
+    why: bool = False,
     fill: bool = False,
     seed: int = 0,
 ) -> None:
@@ -66,7 +67,7 @@ def codegen(
     plan
         plan.json, or the folder it is in.
     out_dir
-        Folder of the C files; needed but with --list.
+        Folder of the C files; needed but with --list or --why.
     target
         Instructions that the code may use; native: those of this machine; accel: a program of the accelerator, instead of C.
     threads
@@ -85,19 +86,22 @@ def codegen(
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     list_schedule
         Say what every thread runs, line by line, after it has been followed independently: functions, rows, barriers, where maps lie. Of C alone.
+    why
+        Say which kernel makes every operator, and why those that were asked before it did not take it. Of C alone.
     fill
         Draw weights at random where the model has only their shapes.
     seed
         Seed of such weights.
     """
-    if out_dir is None and (build or not list_schedule):
-        raise InvalidConfig(f"--out: found none; accepted: a folder{'' if build else ', or --list'}")
-    if list_schedule and count:
+    if out_dir is None and (build or not (list_schedule or why)):
+        raise InvalidConfig(f"--out: found none; accepted: a folder{'' if build else ', or --list, or --why'}")
+    if (list_schedule or why) and count:
+        option = "--list" if list_schedule else "--why"
         raise InvalidConfig(
-            "--list: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
+            f"{option}: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
         )
     if target == "accel":
-        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or prefix or list_schedule or out_dir is None:
+        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or prefix or list_schedule or why or out_dir is None:
             raise InvalidConfig("--target accel: found an option for C; accepted: --fill and --seed")
     else:
         check_options(target, threads, element)
@@ -126,6 +130,9 @@ def codegen(
         _print_files(files)
     for line in lines or ():
         out.print(line, markup=False, soft_wrap=True)
+    kernels = _kernels(source) if why else None
+    if kernels:
+        _print_kernels(kernels)
     _print(loaded, graph, source, code)
     listed = tuple(map(FileAnswer.of, files))
     loops = dict(source.loops)
@@ -141,6 +148,7 @@ def codegen(
             schedule=lines,
             weights_bytes=source.weights_bytes,
             code_bytes=code,
+            kernels=kernels,
         )
     )
     if out_dir:
@@ -162,6 +170,38 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
     out.print(f"instructions {len(stream.program):,} B, {share:.1%} of what the plan moves; memory {stream.memory_bytes:,} B")
     out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
     out.print(f"[dim]lfopt rtl run {shown(out_dir)} runs it[/]", soft_wrap=True)
+
+
+def _kernels(source: CSource) -> tuple[KernelAnswer, ...]:
+    """The kernels of a source, group by group; operators that nothing is left to do for come last in theirs."""
+    decisions, found = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
+    for group in source.schedule.groups:
+        for one in (decisions[function.name] for function in group.functions):
+            found.append(
+                KernelAnswer(group.id, one.function.operators, one.kernel, {refusal.kernel: _why(refusal.reason) for refusal in one.refused})
+            )
+        found += [KernelAnswer(group.id, (name,), "none: aliased", {}) for name in group.idle]
+    return tuple(found)
+
+
+def _why(reason: str) -> str:
+    """A reason without the operator that it is about."""
+    return re.sub(r"^node '[^']*' \(\w+\): ", "", reason).replace("generated C accepts ", "accepted: ")
+
+
+def _print_kernels(kernels: tuple[KernelAnswer, ...]) -> None:
+    """The kernel of every operator, and what others said, by numbers: most say the same of many."""
+    rows, reasons, numbers = table("group", "operators", "kernel", "refused"), table("refused", "", ""), dict[tuple[str, str], int]()
+    for column in (*rows.columns[1:], *reasons.columns[1:]):
+        column.justify = "left"
+    for one in kernels:
+        refused = [str(numbers.setdefault(refusal, len(numbers) + 1)) for refusal in one.refused.items()]
+        rows.add_row(str(one.group), escape(", ".join(one.operators)), one.kernel, " ".join(refused))
+    for (kernel, reason), number in numbers.items():
+        reasons.add_row(str(number), kernel, escape(reason))
+    out.print(rows)
+    if numbers:
+        out.print(reasons)
 
 
 def _print_files(files: tuple[Path, ...]) -> None:

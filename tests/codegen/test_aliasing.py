@@ -14,8 +14,8 @@ import pytest
 from onnx import helper
 
 from codegen.emit import emit_c
-from codegen.layout import Layout, alike
-from codegen.model import Model
+from codegen.layout import MapLayout, alike
+from codegen.memory import PlannedFlow, lay_out, lay_out_dram
 from codegen.target import native, target
 from lfopt.app.compiled import CPU, plan_for_cpu
 from lfopt.app.pipeline import load_network
@@ -207,8 +207,8 @@ def test_parts_that_others_read_too_are_copied(scheme: str, tmp_path: Path) -> N
     plan = planned(graph, scheme)
     flow = Dataflow.of(graph)
     (i,) = (i for i, operator in enumerate(flow.operators) if operator.kind == "Concat")
-    within = Model(plan, graph, target("c99"), count=False).within
-    assert [flow.maps[m].name for m in within.placed(i)] == [own]
+    memory = lay_out(PlannedFlow(plan, graph), target("c99"), frozenset(), {})
+    assert [flow.maps[m].name for m in memory.aliases.aliased(i)] == [own]
     agrees(graph, plan, tmp_path)
 
 
@@ -224,7 +224,7 @@ def test_a_sound_comes_in_as_pixels(tmp_path: Path) -> None:
 def test_a_counted_build_follows_the_plan() -> None:
     graph = fire()
     plan = planned(graph, "resident")
-    assert not Model(plan, graph, target("c99"), count=True).within.found
+    assert not lay_out_dram(PlannedFlow(plan, graph), target("c99")).aliases.aliases
 
 
 @pytest.mark.sanitize
@@ -256,7 +256,7 @@ def test_layouts_are_converted_at_the_border_of_a_graph_alone(name: str) -> None
 def test_views_of_maps_that_lie_within_others() -> None:
     """Axes that a view makes of one lie as that one does; where it makes one of several, these must lie side by side."""
     whole = Tensor("x", (1, 5, 6, 4), "float32")
-    within = Layout(whole, (2, 0, 3, 1), (999, 1, 80, 20))
+    within = MapLayout(whole, (2, 0, 3, 1), (999, 1, 80, 20))
     apart = within.seen(Tensor("y", (5, 3, 2, 4), "float32"))
     assert apart is not None and apart.strides == (1, 160, 80, 20) and apart.order == (1, 2, 3, 0)
     joined = within.seen(Tensor("z", (5, 24), "float32"))

@@ -5,100 +5,119 @@ The first are there already: who reads them reads the map they come from, throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from codegen.kernels.heads import HEADS, ON_IMAGES
-from codegen.layout import Layout
+from codegen.kernels.table import KERNELS, ON_IMAGES
+from codegen.layout import MapLayout, tensor_of
 from codegen.source import Unsupported
-from codegen.units import RowComputation
 from lfopt.ir import Tensor, row_axis
 from lfopt.ops import Call, Dataflow, Family, bits
 from lfopt.ops.parameters import permutation, slice_steps, split_sizes
+from lfopt.planning.cpu import RowComputation
 
 Runs = Sequence[Sequence[RowComputation]]
 
 
-class Within(NamedTuple):
+class Alias(NamedTuple):
     """Where a map lies."""
 
     map: int  # that holds it, and lies by itself
     offset: int = 0  # elements
-    there: bool = False  # before its operator would copy it
-    joined: bool = False  # where a Concat that reads it would copy it to
+    read: bool = False  # whether it is there before its operator would copy it
+    written: bool = False  # whether it is made where a Concat that reads it would copy it to
 
 
 @dataclass(frozen=True)
-class Lodgings:
-    """The maps that lie within others, found one by one. `lie` is changed to say how."""
+class AliasMap:
+    """The maps that lie within others, and how all maps lie."""
 
     flow: Dataflow
-    lie: list[Layout]
-    between: AbstractSet[int]  # maps that lie in memory as a whole
-    runs: Callable[[int], Runs]  # the steps of the group of an operator, where maps lie in rings
-    found: dict[int, Within] = field(default_factory=dict[int, Within])
+    layouts: Sequence[MapLayout]  # of all maps
+    aliases: Mapping[int, Alias]
 
-    def fill(self) -> None:
-        """Find all. Concats come first, the last of them before those that it joins again."""
-        for i in reversed(range(len(self.flow))):
-            if self.flow.operators[i].kind == "Concat" and self.flow.calls[i].result_tensors[0].quantization is None:
-                self._join(i)
-        for i in range(len(self.flow)):
-            self._look_through(i)
-
-    def holder(self, m: int) -> Within:
+    def holder(self, m: int) -> Alias:
         """Where a map lies."""
-        return self.found.get(m, Within(m))
+        return self.aliases.get(m, Alias(m))
 
-    def idle(self, i: int) -> bool:
+    def is_idle(self, i: int) -> bool:
         """Whether nothing is left to do for an operator."""
-        return len(self.placed(i)) == (
+        return len(self.aliased(i)) == (
             len(self.flow.calls[i].operator.inputs) if self.flow.operators[i].kind == "Concat" else len(self.flow.results[i])
         )
 
-    def placed(self, i: int) -> set[int]:
+    def aliased(self, i: int) -> set[int]:
         """Operands of a Concat, or results of others, that are where the operator would copy them."""
         if self.flow.operators[i].kind == "Concat":
-            return {o.map for o in self.flow.operands[i] if self.holder(o.map).joined}
-        return {m for m in self.flow.results[i] if self.holder(m).there}
+            return {o.map for o in self.flow.operands[i] if self.holder(o.map).written}
+        return {m for m in self.flow.results[i] if self.holder(m).read}
+
+
+def alias(flow: Dataflow, layouts: Sequence[MapLayout], in_memory: AbstractSet[int], runs: Callable[[int], Runs]) -> AliasMap:
+    """Find the maps that can lie within others.
+
+    `layouts`: of all maps, as they would lie by themselves; `in_memory`: maps that lie in memory as a whole; `runs`: the steps of the group of an
+    operator, where maps lie in rings. Concats come first, the last of them before those that it joins again.
+    """
+    search = _Search(flow, in_memory, runs, [*layouts], {})
+    for i in reversed(range(len(flow))):
+        if flow.operators[i].kind == "Concat" and flow.calls[i].result_tensors[0].quantization is None:
+            search.join(i)
+    for i in range(len(flow)):
+        search.look_through(i)
+    return AliasMap(flow, tuple(search.layouts), search.found)
+
+
+@dataclass
+class _Search:
+    """Aliases found so far, and the layouts that they give to maps."""
+
+    flow: Dataflow
+    in_memory: AbstractSet[int]
+    runs: Callable[[int], Runs]
+    layouts: list[MapLayout]
+    found: dict[int, Alias]
+
+    def holder(self, m: int) -> Alias:
+        return self.found.get(m, Alias(m))
 
     # -- there already -----------------------------------------------------------------------------------------------------------------------
 
-    def _look_through(self, i: int) -> None:
-        """Lodge what an operator makes in what it reads."""
+    def look_through(self, i: int) -> None:
+        """Let what an operator makes lie in what it reads."""
         flow, call = self.flow, self.flow.calls[i]
-        for m, layout, offset in seen_through(flow, self.lie, i):
+        for m, layout, offset in seen_through(flow, self.layouts, i):
             source = flow.operands[i][0].map
             base, alike = self.holder(source), call.result_tensors[0].quantization == flow.maps[source].quantization
-            if m in self.found or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.between or not alike:
+            if m in self.found or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.in_memory or not alike:
                 continue
-            if layout.sequence == self.lie[m].sequence and (not layout.apart or _read(flow, m, layout)):
-                self.found[m] = Within(base.map, base.offset + offset, there=True)
-                self.lie[m] = layout
+            if layout.sequence == self.layouts[m].sequence and (not layout.alias_strides or _read(flow, m, layout)):
+                self.found[m] = Alias(base.map, base.offset + offset, read=True)
+                self.layouts[m] = layout
 
     # -- parts of a Concat -------------------------------------------------------------------------------------------------------------------
 
-    def _join(self, i: int) -> None:
-        """Lodge what a Concat reads, and nobody else does, in what it makes."""
+    def join(self, i: int) -> None:
+        """Let what a Concat reads, and nobody else does, lie in what it makes."""
         flow, call, (made,) = self.flow, self.flow.calls[i], self.flow.results[i]
-        layout, base, start = self.lie[made], self.holder(made), 0
+        layout, base, start = self.layouts[made], self.holder(made), 0
         axis, maps = call.attribute("axis", 0) % len(call.result), {o.input: o.map for o in flow.operands[i]}
         for index in range(len(call.operator.inputs)):
             m, first = maps.get(index, -1), base.offset + start * layout.strides[axis]
             start += call.shape(index)[axis]
             if m < 0 or not self._is_free(m, i) or [*maps.values()].count(m) > 1:
                 continue
-            place = _spaced(_required(call, index), layout.order, layout.strides).seen(flow.maps[m])
+            place = _spaced(tensor_of(call, index), layout.order, layout.strides).seen(flow.maps[m])
             if place is None or not self._can_write(m, place):
                 continue
             place = self._usual(m, place)
-            moved = m in self.between or axis == row_axis(call.result) or place.sequence != self.lie[m].sequence
-            if base.map in self.between or not (moved or not in_turn(flow, self.runs(i), m, base.map)):
-                self.found[m] = Within(base.map, first, joined=True)
-                self.lie[m] = place
+            moved = m in self.in_memory or axis == row_axis(call.result) or place.sequence != self.layouts[m].sequence
+            if base.map in self.in_memory or not (moved or not in_turn(flow, self.runs(i), m, base.map)):
+                self.found[m] = Alias(base.map, first, written=True)
+                self.layouts[m] = place
                 self._turn(m)
 
     def _is_free(self, m: int, reader: int) -> bool:
@@ -107,33 +126,33 @@ class Lodgings:
         alone = flow.readers[m] == 1 << reader and not flow.is_output[m]
         return alone and m not in self.found and flow.producer[m] >= 0 and flow.maps[m].elements > 0
 
-    def _usual(self, m: int, place: Layout) -> Layout:
+    def _usual(self, m: int, place: MapLayout) -> MapLayout:
         """The same place, with axes of one element where the map has them."""
-        return Layout(place.tensor, self.lie[m].order, place.apart) if place.sequence == self.lie[m].sequence else place
+        return MapLayout(place.tensor, self.layouts[m].order, place.alias_strides) if place.sequence == self.layouts[m].sequence else place
 
-    def _can_write(self, m: int, place: Layout) -> bool:
+    def _can_write(self, m: int, place: MapLayout) -> bool:
         """Whether the operator that makes a map writes it there as well as anywhere."""
         maker = self.flow.operators[self.flow.producer[m]].kind
-        return (place.sequence == self.lie[m].sequence or maker == "Transpose") and (not place.apart or _written(self.flow, m, place))
+        return (place.sequence == self.layouts[m].sequence or maker == "Transpose") and (not place.alias_strides or _written(self.flow, m, place))
 
     def _turn(self, m: int) -> None:
         """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
         flow, i, base = self.flow, self.flow.producer[m], self.found[m]
-        if flow.operators[i].kind != "Transpose" or base.map not in self.between:
+        if flow.operators[i].kind != "Transpose" or base.map not in self.in_memory:
             return
-        source, place, axes = flow.operands[i][0].map, self.lie[m], permutation(flow.calls[i])
+        source, place, axes = flow.operands[i][0].map, self.layouts[m], permutation(flow.calls[i])
         steps = [0] * len(axes)
         for k, axis in enumerate(axes):
             steps[axis] = place.strides[k]
-        before = _spaced(_required(flow.calls[i], 0), [axes[k] for k in place.order], steps).seen(flow.maps[source])
+        before = _spaced(tensor_of(flow.calls[i], 0), [axes[k] for k in place.order], steps).seen(flow.maps[source])
         if before is not None and self._is_free(source, i) and self._can_write(source, before):
             before = self._usual(source, before)
-            self.found[source], self.found[m] = Within(base.map, base.offset), base._replace(there=True)
-            self.lie[source] = before
+            self.found[source], self.found[m] = Alias(base.map, base.offset), base._replace(read=True)
+            self.layouts[source] = before
             self._turn(source)
 
 
-def even(layout: Layout) -> bool:
+def even(layout: MapLayout) -> bool:
     """Whether all pixels lie equally far apart."""
     try:
         return layout.whole.channels > 0 and layout.extents.rows > 0
@@ -141,39 +160,33 @@ def even(layout: Layout) -> bool:
         return False
 
 
-def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> Layout:
+def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> MapLayout:
     """The layout with these strides; with none of its own where the elements lie side by side."""
-    side_by_side = Layout(tensor, tuple(order))
+    side_by_side = MapLayout(tensor, tuple(order))
     same = all(a == b or extent == 1 for a, b, extent in zip(side_by_side.strides, steps, tensor.shape, strict=True))
-    return side_by_side if same else Layout(tensor, tuple(order), tuple(steps))
-
-
-def _required(call: Call, index: int) -> Tensor:
-    tensor = call.tensors[index]
-    assert tensor is not None, "a map is not an absent operand"
-    return tensor
+    return side_by_side if same else MapLayout(tensor, tuple(order), tuple(steps))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def seen_through(flow: Dataflow, lie: Sequence[Layout], i: int) -> list[tuple[int, Layout, int]]:
+def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[tuple[int, MapLayout, int]]:
     """The results of an operator that are a map in another order or a part of it: (map, how it lies in what is read, elements before its first)."""
     call, kind = flow.calls[i], flow.operators[i].kind
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
         return []
-    whole = lie[flow.operands[i][0].map].seen(_required(call, 0))
+    whole = layouts[flow.operands[i][0].map].seen(tensor_of(call, 0))
     return [] if whole is None else [(m, *found) for m, found in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
 
 
-Seen = Sequence[tuple[Layout, int]]
+Seen = Sequence[tuple[MapLayout, int]]
 
 
-def _transposed(call: Call, whole: Layout) -> Seen:
+def _transposed(call: Call, whole: MapLayout) -> Seen:
     return [(whole.permuted(permutation(call), call.result_tensors[0]), 0)]
 
 
-def _split(call: Call, whole: Layout) -> Seen:
+def _split(call: Call, whole: MapLayout) -> Seen:
     axis, sizes = call.attribute("axis", 0) % len(whole.shape), split_sizes(call)
     assert sizes is not None, "shapes are static"
     firsts = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
@@ -181,7 +194,7 @@ def _split(call: Call, whole: Layout) -> Seen:
     return [(_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts]
 
 
-def _sliced(call: Call, whole: Layout) -> Seen:
+def _sliced(call: Call, whole: MapLayout) -> Seen:
     moves = slice_steps(call)
     if moves is None or any(step < 0 for _, step in moves):
         return []
@@ -189,7 +202,7 @@ def _sliced(call: Call, whole: Layout) -> Seen:
     return [(_spaced(call.result_tensors[0], whole.order, steps), sum(by * first for by, (first, _) in zip(whole.strides, moves, strict=True)))]
 
 
-def _taken(call: Call, whole: Layout) -> Seen:
+def _taken(call: Call, whole: MapLayout) -> Seen:
     axis, index = call.attribute("axis", 0) % len(whole.shape), call.values[1]
     if index is None or index.size != 1 or not -whole.shape[axis] <= index.item() < whole.shape[axis]:
         return []
@@ -202,19 +215,19 @@ def _taken(call: Call, whole: Layout) -> Seen:
     return [(_spaced(call.result_tensors[0], (*range(axis, axis + ones), *moved.values()), steps), place * whole.strides[axis])]
 
 
-THROUGH: dict[str, Callable[[Call, Layout], Seen]] = {"Gather": _taken, "Slice": _sliced, "Split": _split, "Transpose": _transposed}
+THROUGH: dict[str, Callable[[Call, MapLayout], Seen]] = {"Gather": _taken, "Slice": _sliced, "Split": _split, "Transpose": _transposed}
 
 
-def _read(flow: Dataflow, m: int, layout: Layout) -> bool:
+def _read(flow: Dataflow, m: int, layout: MapLayout) -> bool:
     """Whether all who read a map can do so where its elements lie apart, as well as they could read a copy."""
     for i in bits(flow.readers[m]):
         call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
         kind = call.operator.kind
-        for seen in (layout.seen(_required(call, operand.input)) for operand in maps if operand.map == m):
+        for seen in (layout.seen(tensor_of(call, operand.input)) for operand in maps if operand.map == m):
             if seen is None or not (call.result_tensors[0].quantization is layout.tensor.quantization is None):
                 return False
             anyhow = flow.specs[i].family is Family.MOVE or (kind == "MatMul" and len(maps) == 2) or (elementwise and len(maps) == 1)
-            if (elementwise and seen.shape != call.result) or not (anyhow or ((elementwise or kind in HEADS) and even(seen))):
+            if (elementwise and seen.shape != call.result) or not (anyhow or ((elementwise or kind in KERNELS) and even(seen))):
                 return False
     return True
 
@@ -222,12 +235,12 @@ def _read(flow: Dataflow, m: int, layout: Layout) -> bool:
 # -- writing ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _written(flow: Dataflow, m: int, layout: Layout) -> bool:
-    """Whether all that may be one kernel with the operator that makes a map, down to its head, has the shape of the map, and can write it apart."""
+def _written(flow: Dataflow, m: int, layout: MapLayout) -> bool:
+    """Whether all that may be one kernel with the operator that makes a map, down to its anchor, has the shape of the map, and can write it apart."""
     i = flow.producer[m]
     kind, rank = flow.operators[i].kind, len(layout.shape)
     if not flow.specs[i].elementwise:
-        return kind != "Transpose" and (even(layout) or kind not in HEADS or (kind in ON_IMAGES and rank != 4))
+        return kind != "Transpose" and (even(layout) or kind not in KERNELS or (kind in ON_IMAGES and rank != 4))
     for operand in flow.operands[i]:
         other = flow.maps[operand.map]
         if other.elements != layout.tensor.elements:

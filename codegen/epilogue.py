@@ -1,7 +1,8 @@
 """Elementwise operators as C expressions on vectors: what is done to a result before it is stored.
 
-A *unit* is an operator with the elementwise operators that follow it: only the last result is stored. The expressions of its tail are evaluated on
-every vector of the head's result, while that is in registers. In expressions, `@` stands for the number of lanes.
+A *fused kernel* is an operator, its *anchor*, with the elementwise operators that follow it, its *epilogue*: only the last result is stored. The
+expressions of the epilogue are evaluated on every vector of the anchor's result, while that is in registers. In expressions, `@` stands for
+the number of lanes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ import numpy as np
 
 from codegen.blob import Blob
 from codegen.elements import Element
-from codegen.layout import Image, Layout
+from codegen.layout import Image, MapLayout, tensor_of
 from codegen.source import Unsupported
-from lfopt.ir import Tensor
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.parameters import permutation
 
@@ -26,15 +26,19 @@ Reach = Literal["element", "channel", "pixel", "row", "one"]
 
 
 @dataclass(frozen=True, slots=True)
-class Extra:
-    """An operand of a tail that is not made in it."""
+class EpilogueOperand:
+    """An operand of an epilogue that is not made in it."""
 
     name: str  # of a C variable: its address
     reach: Reach
     map: int  # index into Dataflow.maps; -1: a constant
-    pointer: str  # C expression, of a constant
+    values: bytes = b""  # of a constant: its floats
     every: int = 1  # pixels that read the same channels, of a row
     pitch: int = 0  # elements from one pixel to the next, where those of others lie between; 0: as many as there are channels
+
+    def place(self, blob: Blob) -> str:
+        """C expression: address of the constant."""
+        return blob.add(np.frombuffer(self.values, np.float32))
 
     def vector(self, address: str, stored: Element) -> str:
         """C expression for the vector at an address."""
@@ -56,14 +60,14 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
-    """Statements that turn a vector of the head's result into one of the unit's."""
+class Epilogue:
+    """Statements that turn a vector of the anchor's result into one of the fused kernel's."""
 
     operators: tuple[int, ...]
-    lines: tuple[tuple[str, str], ...]  # (C variable, expression), in order; `x` is the head's result
-    extras: tuple[Extra, ...]
+    lines: tuple[tuple[str, str], ...]  # (C variable, expression), in order; `x` is the anchor's result
+    extras: tuple[EpilogueOperand, ...]
 
-    def apply(self, value: str, lanes: int, vector: Callable[[Extra], str]) -> list[str]:
+    def apply(self, value: str, lanes: int, vector: Callable[[EpilogueOperand], str]) -> list[str]:
         """C statements for the vector in variable `value`; `vector` is its part of an operand, as a C expression."""
         if not self.lines:
             return []
@@ -162,7 +166,7 @@ POWERS: dict[float, Callable[[str], str]] = {
 
 
 def is_elementwise(flow: Dataflow, i: int) -> bool:
-    """Whether an operator can be part of a tail."""
+    """Whether an operator can be part of an epilogue."""
     return bool(arity(flow.calls[i]))
 
 
@@ -189,26 +193,26 @@ def expression(call: Call, terms: Sequence[str]) -> str:
     return UNARY[kind](call, terms[0]) if kind in UNARY else BINARY[kind](*terms)
 
 
-def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start: int, frame: Layout, blob: Blob, *, whole: bool) -> Tail:
-    """The tail of elementwise operators on map `start`, whose elements lie as `frame` says; `lie`: the layouts of all maps, `whole`: not row by row.
+def epilogue(flow: Dataflow, layouts: Sequence[MapLayout], operators: Sequence[int], start: int, frame: MapLayout, *, whole: bool) -> Epilogue:
+    """The epilogue of elementwise operators on map `start`, whose elements lie as `frame` says; `layouts`: of all maps, `whole`: not row by row.
 
     Truth values are 1 and 0 on the way. Raises Unsupported for operands that do not follow the result as a Reach says.
     """
     known = {start: "x"}
     lines: list[tuple[str, str]] = []
     sigmoids: dict[str, str] = {}  # results of Sigmoid -> their operands
-    extras: dict[str, Extra] = {}
+    extras: dict[str, EpilogueOperand] = {}
     for i in operators:
         call = flow.calls[i]
         maps = {o.input: o.map for o in flow.operands[i]}
         terms: list[str] = []
         for index in range(arity(call)):
             m = maps.get(index, -1)
-            if m in known and in_step(call, index, lie[m], lie[flow.results[i][0]]):
+            if m in known and in_step(call, index, layouts[m], layouts[flow.results[i][0]]):
                 terms.append(known[m])
                 continue
-            extra = _extra(flow, lie, i, index, m, frame, f"q{len(extras)}", blob)
-            if not whole and m >= 0 and extra.reach not in ("channel", "one") and lie[m].image.rows != frame.image.rows:
+            extra = _extra(flow, layouts, i, index, m, frame, f"q{len(extras)}")
+            if not whole and m >= 0 and extra.reach not in ("channel", "one") and layouts[m].image.rows != frame.image.rows:
                 raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}), input {index}: found a map of other rows; accepted: as many")
             same = next((e for e in extras.values() if replace(e, name=extra.name) == extra), extra)
             extras[same.name] = same
@@ -218,7 +222,7 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
             sigmoids[made] = terms[0]
         of = [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a] if call.operator.kind == "Mul" else []
         lines.append((made, f"swish_@({of[0]})" if of else expression(call, terms)))
-    return Tail(tuple(operators), _needed(lines), tuple(extras.values()))
+    return Epilogue(tuple(operators), _needed(lines), tuple(extras.values()))
 
 
 def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -230,9 +234,9 @@ def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:
+def in_step(call: Call, index: int, read: MapLayout, made: MapLayout) -> bool:
     """Whether every element of an elementwise operator's result lies where the one that it is made from lies."""
-    seen = read.seen(_tensor(call, index))
+    seen = read.seen(tensor_of(call, index))
     if seen is None:
         return False
     axes = permutation(call) if call.operator.kind == "Transpose" else range(len(seen.shape))
@@ -243,37 +247,31 @@ def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:
     )
 
 
-def _tensor(call: Call, index: int) -> Tensor:
-    found = call.tensors[index]
-    assert found is not None, f"{call.operator.name}: input {index} is absent"
-    return found
-
-
-def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, frame: Layout, name: str, blob: Blob) -> Extra:
-    call, made = flow.calls[i], lie[flow.results[i][0]]
+def _extra(flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: int, frame: MapLayout, name: str) -> EpilogueOperand:
+    call, made = flow.calls[i], layouts[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
-    tensor, values = _tensor(call, index), call.values[index]
+    tensor, values = tensor_of(call, index), call.values[index]
     missing = len(made.shape) - len(tensor.shape)
     full = (1,) * missing + tensor.shape
     if tensor.dtype != "float32" or call.operator.kind == "Transpose":
         raise Unsupported(f"{named}: found {tensor.dtype} {list(tensor.shape)}, not made on the way; accepted: float32")
     packed: np.ndarray | None = None
     if m >= 0:
-        seen = lie[m].seen(tensor)
+        seen = layouts[m].seen(tensor)
         if seen is None:
-            raise Unsupported(f"{named}: found a view that mixes the axes of {list(lie[m].shape)}; accepted: views that keep them apart")
+            raise Unsupported(f"{named}: found a view that mixes the axes of {list(layouts[m].shape)}; accepted: views that keep them apart")
         steps = [0] * missing + [*seen.strides]
     elif values is None:
         raise Unsupported(f"{named}: the model has no values for this constant")
     else:
         packed = values.reshape(full).transpose(made.order)
-        steps = [*Layout(replace(tensor, shape=full), made.order).strides]
+        steps = [*MapLayout(replace(tensor, shape=full), made.order).strides]
     try:
         reach, every, pitch = _reach([(made.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in made.order], frame.packed.whole)
     except ValueError:
         wanted = "the same, or one value a channel, a pixel or in all"
         raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(made.shape)}; accepted: {wanted}") from None
-    return Extra(name, reach, m, "" if packed is None else blob.add(packed), every, pitch)
+    return EpilogueOperand(name, reach, m, b"" if packed is None else np.ascontiguousarray(packed, np.float32).tobytes(), every, pitch)
 
 
 def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, int]:

@@ -1,4 +1,4 @@
-"""What a kernel is made from."""
+"""An operator and its epilogue as one kernel: all that printing it is made from."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from codegen.blob import Blob
 from codegen.elements import FLOAT32, Element
+from codegen.epilogue import Epilogue, EpilogueOperand
 from codegen.kernels.tiles import Channels, Pixels, channels_in, vectors
-from codegen.layout import Image, Layout
+from codegen.layout import Image, MapLayout
 from codegen.source import Unsupported
-from codegen.tails import Extra, Tail
 from codegen.target import Target
-from codegen.writer import Writer
+from codegen.writer import CModule, Writer
 from lfopt.ops import Call, Dataflow
 
 NEARLY = 0.02  # of the time of all threads: less is no reason to part work otherwise
@@ -27,45 +26,49 @@ Address = Callable[[int, str], str]  # (map, row as a C expression) -> C express
 
 
 @dataclass(frozen=True)
-class Unit:
-    """An operator and its tail, as one C function `name(m, r)` that makes row r of the result."""
+class FusedKernel:
+    """An operator and its epilogue, as one C function `name(m, r)` that makes row r of the result."""
 
     name: str
     flow: Dataflow
-    head: int  # index of the operator
-    tail: Tail
+    anchor: int  # index of the operator that it begins with
+    epilogue: Epilogue
     result: int  # index of the map that is stored
-    layouts: Callable[[int], Layout]  # of maps, as the head sees them
+    layouts: Callable[[int], MapLayout]  # of maps, as the anchor sees them
     stored: Callable[[int], Element]  # how elements of a map lie in memory
     address: Address
     dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
-    flat: bool  # whether all rows are made in one go, as one long row
-    shared: bool  # whether all threads make each row together; else each makes rows of its own
-    note_scratch: Callable[[int], None]
     target: Target
-    blob: Blob
-    placed: AbstractSet[int] = frozenset()  # parts of a Concat, or results of a Split, that are where they belong
-    table: np.ndarray | None = None  # 256 bytes that those of the head's result go through: what follows it, on integers
-    tile: int = 0  # of a convolution by Winograd's algorithm, which makes the whole map: results along a side; 0: it is direct
+    source: int  # map that an elementwise anchor begins with; of others, that they make
+    whole: bool  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
+    flat: bool = False  # whether all rows are made in one go, as one long row
+    once: bool = False  # whether one call makes the whole map
+    alone: bool = False  # whether each thread makes rows of its own
+    aliased: AbstractSet[int] = frozenset()  # parts of a Concat, or results of a Split, that are where they belong
+    tiled: bool = False  # whether a convolution on integers had better be by Winograd's algorithm
+    table: np.ndarray | None = None  # 256 bytes that those of the anchor's result go through: what follows it, on integers
 
     @property
     def call(self) -> Call:
-        """The head."""
-        return self.flow.calls[self.head]
+        """The anchor."""
+        return self.flow.calls[self.anchor]
+
+    @property
+    def shared(self) -> bool:
+        """Whether all threads make together what one call makes; else who calls makes all of it."""
+        return not self.alone and (self.once or not self.whole)
 
     def operand(self, index: int) -> int:
-        """Map behind an input of the head."""
-        return next(o.map for o in self.flow.operands[self.head] if o.input == index)
+        """Map behind an input of the anchor. Raises Unsupported."""
+        for operand in self.flow.operands[self.anchor]:
+            if operand.input == index:
+                return operand.map
+        raise self.unsupported(f"input {index} that is a constant", "a feature map")
 
     def images(self, m: int) -> Image:
         """Extents of a map. Raises Unsupported."""
         found = self.layouts(m)
         return found.whole if self.flat else found.image
-
-    def scratch(self, floats: int) -> str:
-        """C expression: so many floats, aligned to a line of the cache, of the thread that runs the kernel; whatever lay there is lost."""
-        self.note_scratch(floats)
-        return "m->scratch"
 
     def pointer(self, m: int) -> str:
         """C type of the address of an element of a float32 map, up to the name."""
@@ -94,47 +97,55 @@ class Unit:
             raise self.unsupported(f"an input of shape {list(self.call.shape(0))}", "[1, C, H, W]")
 
     def constant(self, index: int) -> np.ndarray:
-        """Values of a constant input of the head. Raises Unsupported."""
+        """Values of a constant input of the anchor. Raises Unsupported."""
         value = self.call.values[index]
         if value is None:
             raise self.unsupported(f"input {index} is computed, or the model has no values for it", "constants with values")
         return value
 
     def unsupported(self, found: str, accepted: str) -> Unsupported:
-        """The error for a head that no kernel knows."""
+        """The error for an anchor that no kernel knows."""
         operator = self.call.operator
         return Unsupported(f"node {operator.name!r} ({operator.kind}): found {found}; generated C accepts {accepted}")
 
-    # -- tails as parameters of a function -------------------------------------------------------------------------------------------------
+    # -- epilogues as parameters of a function -------------------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> str:
-        """The operands of the tail, as parameters."""
-        return "".join(f", const {self.element(extra).ctype} *restrict {extra.name}" for extra in self.tail.extras)
+        """The operands of the epilogue, as parameters."""
+        return "".join(f", const {self.element(extra).ctype} *restrict {extra.name}" for extra in self.epilogue.extras)
 
     def arguments(self, pixel: str, channel: str, channels: int) -> str:
-        """The operands of the tail for the pixel and channel where a tile begins."""
-        return "".join(f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.tail.extras)
+        """The operands of the epilogue for the pixel and channel where a tile begins."""
+        return "".join(f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.epilogue.extras)
 
-    def declarations(self) -> list[str]:
-        """The operands of the tail for row r."""
-        return [f"const {self.element(extra).ctype} *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
+    def declarations(self, out: CModule) -> list[str]:
+        """The operands of the epilogue for row r."""
+        return [f"const {self.element(extra).ctype} *{extra.name} = {self._extra(out, extra)};" for extra in self.epilogue.extras]
 
-    def element(self, extra: Extra) -> Element:
-        """How an operand of the tail lies in memory."""
+    def require_extras(self) -> None:
+        """Raises Unsupported where rows of an operand of the epilogue lie in no order that kernels know."""
+        for extra in self.epilogue.extras:
+            if extra.map >= 0 and self._by_row(extra):
+                self.address(extra.map, "r")
+
+    def element(self, extra: EpilogueOperand) -> Element:
+        """How an operand of the epilogue lies in memory."""
         return FLOAT32 if extra.map < 0 else self.stored(extra.map)
 
-    def _extra(self, extra: Extra) -> str:
-        by_row = extra.reach not in ("channel", "one") and not self.flat
+    def _by_row(self, extra: EpilogueOperand) -> bool:
+        return extra.reach not in ("channel", "one") and not self.flat
+
+    def _extra(self, out: CModule, extra: EpilogueOperand) -> str:
         if extra.map >= 0:
-            return self.address(extra.map, "r" if by_row else "0")
-        if not by_row:
-            return extra.pointer
+            return self.address(extra.map, "r" if self._by_row(extra) else "0")
+        if not self._by_row(extra):
+            return extra.place(out.blob)
         made = self.images(self.result)
-        return f"{extra.pointer} + r * { {'element': made.row, 'pixel': made.pixels}.get(extra.reach, made.row // extra.every) }"
+        return f"{extra.place(out.blob)} + r * { {'element': made.row, 'pixel': made.pixels}.get(extra.reach, made.row // extra.every) }"
 
     def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1) -> None:
-        """The tail on a tile of sums, and the stores; `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next."""
+        """The epilogue on a tile of sums, and the stores; `name`: C variable of those of a pixel and a vector, `step`: from one pixel to the next."""
         offsets, pitch = [sum(lanes[:k]) for k in range(len(lanes))], self.images(self.result).pitch
         for p in range(pixels):
             for k, width in enumerate(lanes):
@@ -143,23 +154,23 @@ class Unit:
                 out(self.put(width, f"y + {p * step * pitch + offsets[k]}", value))
 
     def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
-        """The tail on one vector of a tile; offsets are from where the tile begins."""
+        """The epilogue on one vector of a tile; offsets are from where the tile begins."""
 
-        def vector(extra: Extra) -> str:
+        def vector(extra: EpilogueOperand) -> str:
             return extra.vector(f"{extra.name} + {extra.offset(pixel, channel, channels)}", self.element(extra))
 
-        return self.tail.apply(value, lanes, vector)
+        return self.epilogue.apply(value, lanes, vector)
 
     # -- loops -----------------------------------------------------------------------------------------------------------------------------
 
-    def shares_better(self, one: Sequence[int], other: Sequence[int]) -> bool:
+    def partitions_better(self, one: Sequence[int], other: Sequence[int]) -> bool:
         """Whether pieces of so much work, shared out in their order, keep the threads busier than, or nearly as busy as, others do."""
-        return self._busy(one) >= self._busy(other) - NEARLY
+        return self._utilization(one) >= self._utilization(other) - NEARLY
 
-    def _busy(self, works: Sequence[int]) -> float:
+    def _utilization(self, tile_costs: Sequence[int]) -> float:
         """The share of their time that the threads are at work."""
-        sums, threads = [0, *accumulate(works)], self.target.threads
-        at = [sums[len(works) * k // threads] for k in range(threads + 1)]
+        sums, threads = [0, *accumulate(tile_costs)], self.target.threads
+        at = [sums[len(tile_costs) * k // threads] for k in range(threads + 1)]
         return sums[-1] / (threads * max(stop - first for first, stop in pairwise(at)))
 
     def tiles(self, out: Writer, runs: Sequence[R], index: str, *, split: bool) -> Iterator[R]:

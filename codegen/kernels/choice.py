@@ -1,0 +1,49 @@
+"""A kernel is asked whether it takes an operator: it answers with a choice, which has all that printing needs, or with a refusal, which says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from codegen.kernels.fused_kernel import FusedKernel
+from codegen.source import KernelRefusal, Unsupported
+from codegen.writer import CModule
+
+Write = Callable[[CModule], None]  # prints the C function of a kernel after those that it calls, and refuses nothing
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """The kernel that takes an operator."""
+
+    kernel: str
+    fused: FusedKernel  # as the kernel sees it
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A way to make an operator."""
+
+    name: str
+    select: Callable[[FusedKernel], Write]  # looks at what is known before anything is printed; raises Unsupported
+    whole_maps: bool = False  # whether each call makes the whole map, whatever a row is
+
+    def match(self, fused: FusedKernel) -> KernelChoice | KernelRefusal:
+        """Whether it takes the operator of a fused kernel, with what follows that."""
+        fused = replace(fused, once=fused.once or self.whole_maps)
+        try:
+            return KernelChoice(self.name, fused, self.select(fused))
+        except Unsupported as reason:
+            return KernelRefusal(self.name, str(reason))
+
+
+def first_match(kernels: Iterable[Kernel], fused: FusedKernel) -> tuple[KernelChoice | None, tuple[KernelRefusal, ...]]:
+    """The first kernel that takes an operator, and the refusals of those before it."""
+    refused: list[KernelRefusal] = []
+    for kernel in kernels:
+        found = kernel.match(fused)
+        if isinstance(found, KernelChoice):
+            return found, tuple(refused)
+        refused.append(found)
+    return None, tuple(refused)
