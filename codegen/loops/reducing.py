@@ -31,7 +31,7 @@ def along(nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: st
 # -- reductions ----------------------------------------------------------------------------------------------------------------------------
 
 
-class Reduction(NamedTuple):
+class ReductionLoop(NamedTuple):
     """What is done with each element `v`, and with what they add up to. Both in the type of sums, or in double if `real`."""
 
     term: Callable[[Nest, str], str] = lambda nest, v: v
@@ -53,16 +53,16 @@ def _averaged(nest: Nest, total: str) -> str:
     return f"{total} / {prod(nest.call.shape(0)[axis] for axis in _axes(nest))}.0"
 
 
-SUMS: dict[str, Reduction] = {
-    "GlobalAveragePool": Reduction(after=_averaged, real=True),
-    "GlobalLpPool": Reduction(lambda nest, v: power(v, nest.call.attribute("p", 2)), lambda nest, s: root(s, nest.call.attribute("p", 2)), real=True),
-    "ReduceL1": Reduction(_absolute),
-    "ReduceL2": Reduction(_square, lambda nest, s: f"sqrt({s})"),
-    "ReduceLogSum": Reduction(after=lambda nest, s: f"log({s})"),
-    "ReduceMean": Reduction(after=_averaged, real=True),
-    "ReduceProd": Reduction(product=True),
-    "ReduceSum": Reduction(),
-    "ReduceSumSquare": Reduction(_square),
+SUMS: dict[str, ReductionLoop] = {
+    "GlobalAveragePool": ReductionLoop(after=_averaged, real=True),
+    "GlobalLpPool": ReductionLoop(lambda nest, v: power(v, nest.call.attribute("p", 2)), lambda nest, s: root(s, nest.call.attribute("p", 2)), real=True),
+    "ReduceL1": ReductionLoop(_absolute),
+    "ReduceL2": ReductionLoop(_square, lambda nest, s: f"sqrt({s})"),
+    "ReduceLogSum": ReductionLoop(after=lambda nest, s: f"log({s})"),
+    "ReduceMean": ReductionLoop(after=_averaged, real=True),
+    "ReduceProd": ReductionLoop(product=True),
+    "ReduceSum": ReductionLoop(),
+    "ReduceSumSquare": ReductionLoop(_square),
 }
 
 
