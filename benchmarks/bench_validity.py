@@ -162,7 +162,11 @@ def _card(data: Dataset, figures: Mapping[str, FamilyFigures], near: str) -> dic
         apart = {key: FamilyFigures.difference(of, figures["schedule"], key) for key in ("accuracy", near)}
         over = {key: {"mean": mean, "half_of_95_percent": half} for key, (mean, half) in apart.items()}
         metrics[judge] = {"accuracy": of.mean("accuracy"), near: of.mean(near), "worst_family": of.worst("accuracy")[1], "over_schedule": over}
-    ahead = [judge for judge, found in metrics.items() if any(over["mean"] > over["half_of_95_percent"] for over in found["over_schedule"].values())]
+    ahead = [
+        judge
+        for judge, figures_of in metrics.items()
+        if any(over["mean"] > over["half_of_95_percent"] for over in figures_of["over_schedule"].values())
+    ]
     said = f"ahead of it on families left out: {', '.join(ahead)}" if ahead else "nothing that learns is ahead of it on families left out"
     counts = {source.stem: {"family": source.family, "groups": len(shard)} for source, shard in zip(data.networks, data.shards, strict=True)}
     return {

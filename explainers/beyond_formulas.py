@@ -147,15 +147,15 @@ class BeyondFormulas(Formulas):
             high[at == count] = self.columns[m]
 
         for i in reversed(self._operators(members)):
-            inside, (made, *others) = members[:, i], self.flow.results[i]
-            for m in (made, *others):
+            inside, (first, *others) = members[:, i], self.flow.results[i]
+            for m in (first, *others):
                 cut = (2 * at * self.columns[m] + count) // (2 * count)  # in proportion, to the nearest
                 need(m, inside & self._leaves(members, m), cut, cut)
-                need(made, inside, *ends[m])
-            cover(made)
+                need(first, inside, *ends[m])
+            cover(first)
             for m in others:  # they advance together
-                need(m, inside, *ends[made])
-            low, high = (np.clip(columns, 0, self.columns[made]) for columns in ends[made])
+                need(m, inside, *ends[first])
+            low, high = (np.clip(columns, 0, self.columns[first]) for columns in ends[first])
             for taps in self._taps[i] or ():
                 need(taps.map, inside, taps.low[low], taps.high[high])
         for m in ends:

@@ -226,7 +226,7 @@ class Formulas:
     def own_maps(self) -> list[set[int]]:
         """Per operator: maps that it reads itself; others are read by what follows it in flight."""
         calls, operands = self.flow.calls, self.flow.operands
-        return [{o.map for o in found if o.input < len(call.operator.inputs)} for call, found in zip(calls, operands, strict=True)]
+        return [{o.map for o in of_call if o.input < len(call.operator.inputs)} for call, of_call in zip(calls, operands, strict=True)]
 
     @cached_property
     def contracts(self) -> np.ndarray:

@@ -174,14 +174,14 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
 
 def _kernels(source: CSource) -> tuple[KernelAnswer, ...]:
     """The kernels of a source, group by group; operators that nothing is left to do for come last in theirs."""
-    decisions, found = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
+    decisions, answers = {one.function.name: one for one in source.decisions}, list[KernelAnswer]()
     for group in source.schedule.groups:
         for one in (decisions[function.name] for function in group.functions):
-            found.append(
+            answers.append(
                 KernelAnswer(group.id, one.function.operators, one.kernel, {refusal.kernel: _why(refusal.reason) for refusal in one.refused})
             )
-        found += [KernelAnswer(group.id, (name,), "none: aliased", {}) for name in group.idle]
-    return tuple(found)
+        answers += [KernelAnswer(group.id, (name,), "none: aliased", {}) for name in group.idle]
+    return tuple(answers)
 
 
 def _why(reason: str) -> str:
