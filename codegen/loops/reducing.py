@@ -55,7 +55,9 @@ def _averaged(nest: Nest, total: str) -> str:
 
 SUMS: dict[str, ReductionLoop] = {
     "GlobalAveragePool": ReductionLoop(after=_averaged, real=True),
-    "GlobalLpPool": ReductionLoop(lambda nest, v: power(v, nest.call.attribute("p", 2)), lambda nest, s: root(s, nest.call.attribute("p", 2)), real=True),
+    "GlobalLpPool": ReductionLoop(
+        lambda nest, v: power(v, nest.call.attribute("p", 2)), lambda nest, s: root(s, nest.call.attribute("p", 2)), real=True
+    ),
     "ReduceL1": ReductionLoop(_absolute),
     "ReduceL2": ReductionLoop(_square, lambda nest, s: f"sqrt({s})"),
     "ReduceLogSum": ReductionLoop(after=lambda nest, s: f"log({s})"),
