@@ -68,7 +68,7 @@ def alias(flow: Dataflow, layouts: Sequence[MapLayout], in_memory: AbstractSet[i
             search.join(i)
     for i in range(len(flow)):
         search.look_through(i)
-    return AliasMap(flow, tuple(search.layouts), search.found)
+    return AliasMap(flow, tuple(search.layouts), search.aliases)
 
 
 @dataclass
@@ -79,10 +79,10 @@ class _Search:
     in_memory: AbstractSet[int]
     runs: Callable[[int], Runs]
     layouts: list[MapLayout]
-    found: dict[int, Alias]
+    aliases: dict[int, Alias]
 
     def holder(self, m: int) -> Alias:
-        return self.found.get(m, Alias(m))
+        return self.aliases.get(m, Alias(m))
 
     # -- there already -----------------------------------------------------------------------------------------------------------------------
 
@@ -92,18 +92,18 @@ class _Search:
         for m, layout, offset in seen_through(flow, self.layouts, i):
             source = flow.operands[i][0].map
             base, alike = self.holder(source), call.result_tensors[0].quantization == flow.maps[source].quantization
-            if m in self.found or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.in_memory or not alike:
+            if m in self.aliases or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.in_memory or not alike:
                 continue
             if layout.sequence == self.layouts[m].sequence and (not layout.alias_strides or _read(flow, m, layout)):
-                self.found[m] = Alias(base.map, base.offset + offset, read=True)
+                self.aliases[m] = Alias(base.map, base.offset + offset, read=True)
                 self.layouts[m] = layout
 
     # -- parts of a Concat -------------------------------------------------------------------------------------------------------------------
 
     def join(self, i: int) -> None:
         """Let what a Concat reads, and nobody else does, lie in what it makes."""
-        flow, call, (made,) = self.flow, self.flow.calls[i], self.flow.results[i]
-        layout, base, start = self.layouts[made], self.holder(made), 0
+        flow, call, (joined,) = self.flow, self.flow.calls[i], self.flow.results[i]
+        layout, base, start = self.layouts[joined], self.holder(joined), 0
         axis, maps = call.attribute("axis", 0) % len(call.result), {o.input: o.map for o in flow.operands[i]}
         for index in range(len(call.operator.inputs)):
             m, first = maps.get(index, -1), base.offset + start * layout.strides[axis]
@@ -116,7 +116,7 @@ class _Search:
             place = self._usual(m, place)
             moved = m in self.in_memory or axis == row_axis(call.result) or place.sequence != self.layouts[m].sequence
             if base.map in self.in_memory or not (moved or not in_turn(flow, self.runs(i), m, base.map)):
-                self.found[m] = Alias(base.map, first, written=True)
+                self.aliases[m] = Alias(base.map, first, written=True)
                 self.layouts[m] = place
                 self._turn(m)
 
@@ -124,7 +124,7 @@ class _Search:
         """Whether a map can lie anywhere for all but one reader."""
         flow = self.flow
         alone = flow.readers[m] == 1 << reader and not flow.is_output[m]
-        return alone and m not in self.found and flow.producer[m] >= 0 and flow.maps[m].elements > 0
+        return alone and m not in self.aliases and flow.producer[m] >= 0 and flow.maps[m].elements > 0
 
     def _usual(self, m: int, place: MapLayout) -> MapLayout:
         """The same place, with axes of one element where the map has them."""
@@ -137,7 +137,7 @@ class _Search:
 
     def _turn(self, m: int) -> None:
         """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
-        flow, i, base = self.flow, self.flow.producer[m], self.found[m]
+        flow, i, base = self.flow, self.flow.producer[m], self.aliases[m]
         if flow.operators[i].kind != "Transpose" or base.map not in self.in_memory:
             return
         source, place, axes = flow.operands[i][0].map, self.layouts[m], permutation(flow.calls[i])
@@ -147,7 +147,7 @@ class _Search:
         before = _spaced(tensor_of(flow.calls[i], 0), [axes[k] for k in place.order], steps).seen(flow.maps[source])
         if before is not None and self._is_free(source, i) and self._can_write(source, before):
             before = self._usual(source, before)
-            self.found[source], self.found[m] = Alias(base.map, base.offset), base._replace(read=True)
+            self.aliases[source], self.aliases[m] = Alias(base.map, base.offset), base._replace(read=True)
             self.layouts[source] = before
             self._turn(source)
 
@@ -176,7 +176,7 @@ def seen_through(flow: Dataflow, layouts: Sequence[MapLayout], i: int) -> list[t
     if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
         return []
     whole = layouts[flow.operands[i][0].map].seen(tensor_of(call, 0))
-    return [] if whole is None else [(m, *found) for m, found in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
+    return [] if whole is None else [(m, *part) for m, part in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
 
 
 Seen = Sequence[tuple[MapLayout, int]]

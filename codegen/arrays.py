@@ -23,8 +23,8 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
     accepted = "accepted: " + (", ".join(f"{name!r} ({what})" if what else repr(name) for name, what in wanted.items()) or "no inputs")
     if isinstance(inputs, Mapping):
         if unknown := [name for name in inputs if name not in wanted]:
-            found = unknown[0] if isinstance(unknown[0], str) else type(unknown[0]).__name__
-            raise InvalidConfig(f"{label}: found input {found!r}; {accepted}")
+            unknown_name = unknown[0] if isinstance(unknown[0], str) else type(unknown[0]).__name__
+            raise InvalidConfig(f"{label}: found input {unknown_name!r}; {accepted}")
         if absent := [name for name in wanted if name not in inputs]:
             raise InvalidConfig(f"input {absent[0]!r}: absent; accepted: {wanted[absent[0]] or 'an array'}")
         return {name: inputs[name] for name in wanted}
@@ -36,29 +36,29 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
     return dict(zip(wanted, given, strict=True))
 
 
-def array(found: object, name: str, wanted: str = "") -> np.ndarray:
+def array(given: object, name: str, wanted: str = "") -> np.ndarray:
     """An input that is an array, without a copy; scalars of NumPy are arrays without axes.
 
     Raises InvalidConfig, also for one some of whose elements are masked, and for one that is not in host memory.
     """
     accepted = f"accepted: a NumPy array, or one with __dlpack__{wanted}"
-    if isinstance(found, np.ndarray | np.generic) and not isinstance(found, np.ma.MaskedArray):
-        return np.asarray(found)
-    if isinstance(found, np.ma.MaskedArray) or not hasattr(found, "__dlpack__"):
-        raise InvalidConfig(f"input {name!r}: found {type(found).__name__}; {accepted}")
+    if isinstance(given, np.ndarray | np.generic) and not isinstance(given, np.ma.MaskedArray):
+        return np.asarray(given)
+    if isinstance(given, np.ma.MaskedArray) or not hasattr(given, "__dlpack__"):
+        raise InvalidConfig(f"input {name!r}: found {type(given).__name__}; {accepted}")
     try:
-        return np.from_dlpack(found)  # pyright: ignore[reportArgumentType]
+        return np.from_dlpack(given)  # pyright: ignore[reportArgumentType]
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # what libraries raise for devices, types, gradients
-        raise InvalidConfig(f"input {name!r}: found {type(found).__name__}, not shared: {one_line(error)}; {accepted}") from None
+        raise InvalidConfig(f"input {name!r}: found {type(given).__name__}, not shared: {one_line(error)}; {accepted}") from None
 
 
 def readable(tensor: Tensor, given: object) -> np.ndarray:
     """An input as generated code reads it: the array itself, if it is dense, in C order and aligned. Raises InvalidConfig."""
     wanted = f"{tensor.dtype} {list(tensor.shape)}"
-    found = array(given, tensor.name, f", {wanted}")
-    if found.dtype.name != tensor.dtype or found.shape != tensor.shape:
-        raise InvalidConfig(f"input {tensor.name!r}: found {found.dtype.name} {list(found.shape)}; accepted: {wanted}")
-    return np.require(found, tensor.dtype, ["C_CONTIGUOUS", "ALIGNED"])
+    values = array(given, tensor.name, f", {wanted}")
+    if values.dtype.name != tensor.dtype or values.shape != tensor.shape:
+        raise InvalidConfig(f"input {tensor.name!r}: found {values.dtype.name} {list(values.shape)}; accepted: {wanted}")
+    return np.require(values, tensor.dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def arguments(positional: Sequence[Array], named: Mapping[str, Array], wanted: Sequence[str], label: str) -> Inputs:
@@ -67,8 +67,8 @@ def arguments(positional: Sequence[Array], named: Mapping[str, Array], wanted: S
         return list(positional)
     twice = [name for name in wanted[: len(positional)] if name in named]
     if twice or len(positional) > len(wanted):
-        found = f"input {twice[0]!r} twice" if len(positional) <= len(wanted) else f"{len(positional)} inputs without a name"
-        raise InvalidConfig(f"{label}: found {found}; accepted: each of {', '.join(map(repr, wanted)) or 'no inputs'} once")
+        excess = f"input {twice[0]!r} twice" if len(positional) <= len(wanted) else f"{len(positional)} inputs without a name"
+        raise InvalidConfig(f"{label}: found {excess}; accepted: each of {', '.join(map(repr, wanted)) or 'no inputs'} once")
     return {**dict(zip(wanted, positional, strict=False)), **named}
 
 
@@ -80,5 +80,5 @@ def returned(outputs: Iterable[np.ndarray], given: Iterable[Array]) -> Any:
     foreign = next((value for value in given if not isinstance(value, np.ndarray | np.generic)), None)
     library = None if foreign is None else sys.modules.get(type(foreign).__module__.partition(".")[0])
     share = getattr(library, "from_dlpack", None)
-    found = tuple(outputs if share is None else map(share, outputs))
-    return found[0] if len(found) == 1 else found
+    shared = tuple(outputs if share is None else map(share, outputs))
+    return shared[0] if len(shared) == 1 else shared

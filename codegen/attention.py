@@ -99,10 +99,10 @@ class CountedAttention:
                 with out.block("if (!last)"):
                     out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*at, 'e'])} = sum[e];")
                     out(f"{self.kept.at([*at, str(width)])} = most, {self.kept.at([*at, str(width + 1)])} = total;", "continue;")
-                found = "sum[e] / total"
+                quotient = "sum[e] / total"
                 if form.guard:
-                    found = f"({'isnan(total) || ' if form.guard == 'IsNaN' else ''}total == 0 ? 0 : {found})"
-                out(f"for (int e = 0; e < {width}; e++) {result.at(self._laid_out([*at, 'e']))} = ({result.ctype})({found});")
+                    quotient = f"({'isnan(total) || ' if form.guard == 'IsNaN' else ''}total == 0 ? 0 : {quotient})"
+                out(f"for (int e = 0; e < {width}; e++) {result.at(self._laid_out([*at, 'e']))} = ({result.ctype})({quotient});")
         out("")
 
     def _window(self) -> tuple[str, str] | None:
@@ -147,8 +147,8 @@ class CountedAttention:
         if tensor.dtype not in CTYPES:
             raise Unsupported(f"tensor {name!r}: found {tensor.dtype}; counting C accepts {', '.join(CTYPES)}")
         number = len(self.functions)
-        made = Called(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"{self.name}_{number}")
-        self.functions[name, use] = made
+        called = Called(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"{self.name}_{number}")
+        self.functions[name, use] = called
         body = Writer()
         if name in self.form.views:
             source = self._function(self.form.views[name], use)
@@ -160,16 +160,16 @@ class CountedAttention:
             given = self.outside(self.form.uses.index((name, use)))
             body(f"y = {given.at([f'i{k}' for k in range(len(tensor.shape))])};")
         index = [f"i{k}" for k in range(len(tensor.shape))]
-        with self.out.block(f"static inline {made.ctype} {made.pointer}({', '.join(('const context *m', *(f'int {i}' for i in index)))})"):
-            self.out("".join(f"(void){i}; " for i in ("m", *index)).strip(), f"{made.ctype} y = 0;")
+        with self.out.block(f"static inline {called.ctype} {called.pointer}({', '.join(('const context *m', *(f'int {i}' for i in index)))})"):
+            self.out("".join(f"(void){i}; " for i in ("m", *index)).strip(), f"{called.ctype} y = 0;")
             self.out(body.text().rstrip("\n"), "return y;")
         self.out("")
-        return made
+        return called
 
     def _part(self, body: Writer, name: str, use: str) -> None:
         part, k = self.form.makers[name]
         results = [One(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, "y") for tensor in part.result_tensors]
-        asked = [j for j, found in enumerate(part.operator.outputs) if found]
+        asked = [j for j, output in enumerate(part.operator.outputs) if output]
         operands: dict[int, Array] = {}
         for i, operand in enumerate(part.operator.inputs):
             if operand and operand != self.form.mask and i not in self.form.parameters[part.operator.name]:

@@ -45,9 +45,9 @@ def digest(data: bytes) -> int:
     True
     """
     powers = np.multiply.accumulate(np.full(AT_ONCE, BASE, np.uint64))[::-1]  # BASE**AT_ONCE to BASE**1
-    words, found = np.frombuffer(data, "<u8"), 0
+    words, remainder = np.frombuffer(data, "<u8"), 0
     for first in range(0, words.size, AT_ONCE):
         part = words[first : first + AT_ONCE]
         total = int((part[:-1] * powers[AT_ONCE - part.size + 1 :]).sum(dtype=np.uint64)) + int(part[-1])
-        found = (found * pow(BASE, part.size, 1 << 64) + total) % (1 << 64)
-    return found
+        remainder = (remainder * pow(BASE, part.size, 1 << 64) + total) % (1 << 64)
+    return remainder

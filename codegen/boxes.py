@@ -20,8 +20,8 @@ class OnChip(Array):
 
     def at(self, index: Sequence[str]) -> str:
         """The element at an index, as a C expression; `pointer` is the function that finds it."""
-        found = self.behind(index) if self.shape != self.layout.shape else index
-        return f"(*{self.pointer}({', '.join(('m', *found))}))"
+        indices = self.behind(index) if self.shape != self.layout.shape else index
+        return f"(*{self.pointer}({', '.join(('m', *indices))}))"
 
     def step(self, axis: int) -> int | None:
         """None: elements are apart."""
@@ -65,13 +65,13 @@ class OnBoxes(Nest):
     def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
         """Loops over a part of what is folded."""
         if self.sums is None or along is None:
-            with super().folded(extents, name, along) as found:
-                yield found
+            with super().folded(extents, name, along) as indices:
+                yield indices
             return
-        found = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
+        indices = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
         spans = [("from", f"smaller(to, {extent})") if k == along else ("0", str(extent)) for k, extent in enumerate(extents)]
-        with self.out.nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(found, spans, strict=True) if i != "0"]):
-            yield found
+        with self.out.nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(indices, spans, strict=True) if i != "0"]):
+            yield indices
 
     def begin(self, at: Sequence[str], start: str) -> str:
         """What the sum of an element begins with."""
@@ -97,12 +97,12 @@ class OnBoxes(Nest):
         self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
     ) -> Iterator[dict[int, str]]:
         """Loops over the elements of the box of a result."""
-        found: dict[int, str] = {}
+        indices: dict[int, str] = {}
         heads: list[str] = []
         for k in range(len(self.results[result].shape)) if axes is None else sorted(axes):
-            found[k], first, stop = f"{name}{k}", f"b{result}->first[{k}]", f"b{result}->stop[{k}]"
+            indices[k], first, stop = f"{name}{k}", f"b{result}->first[{k}]", f"b{result}->stop[{k}]"
             if spans and k in spans:
                 first, stop = f"larger({first}, {spans[k][0]})", f"smaller({stop}, {spans[k][1]})"
             heads.append(f"for (int {name}{k} = {first}; {name}{k} < {stop}; {name}{k}++)")
         with self.out.nested(heads):
-            yield found
+            yield indices

@@ -80,7 +80,7 @@ def _rendered(template: Path, source: CSource) -> bytes:
         "context_bytes": f"{source.context_bytes:,}",
     }
     text = template.read_text(encoding="utf-8")
-    text = re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
+    text = re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
     return re.sub(r"\bNAME(?=_|\b)", source.name, text).encode()
 
 

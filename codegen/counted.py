@@ -72,11 +72,11 @@ class CountingCode:
         self.kept = {
             one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.recognised
         }  # of attention, between two blocks of keys
-        self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
+        self.weights = {(op.name, w.name) for op, constants in zip(flow.operators, flow.weights, strict=True) for w in constants}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
-        self.found: dict[str, list[tuple[int, int]]] = {}  # constant, or map in several places -> pieces that it may be in: (first, how many)
+        self.candidates: dict[str, list[tuple[int, int]]] = {}  # constant, or map in several places -> pieces that it may be in: (first, how many)
         self.places: list[str] = []
         self.parameters: dict[str, int] = {}  # operator -> number of its parameters in the table
         self.store = 1  # bytes of parameters that any group holds at once
@@ -132,8 +132,8 @@ class CountingCode:
         hardware = self.plan.hardware
         least = min(8 * hardware.element_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True)))  # bits
         largest = max(sizes, default=4)
-        found = -(-8 * largest // least)
-        return found if least % 8 == 0 else round_up(found, largest)  # where blocks begin at any byte, elements still lie as C wants them
+        ratio = -(-8 * largest // least)
+        return ratio if least % 8 == 0 else round_up(ratio, largest)  # where blocks begin at any byte, elements still lie as C wants them
 
     def _accessors(self) -> str:
         out = Writer()
@@ -150,7 +150,7 @@ class CountingCode:
                 if not constant:
                     out(f"const piece *p = m->chip->rows[tensors[{k}].rows + {'0' if axis is None else f'i{axis}'}];")
                     out(here.replace("if (", "if (p && ", 1))
-                for first, count in self.found.get(name, []):
+                for first, count in self.candidates.get(name, []):
                     with out.block(f"for (int k = {first}; k < {first + count}; k++)"):
                         out(f"{'const piece *' if constant else ''}p = &m->chip->pieces[k];")
                         out(here)
@@ -171,15 +171,15 @@ class CountingCode:
         """Shape, C type and row axis of a tensor in the buffer, or of the partial sums of one."""
         tensor = self._tensor(name)
         if tensor.dtype not in CTYPES or len(tensor.shape) > RANK:
-            found = f"{tensor.dtype} {list(tensor.shape)}"
-            raise Unsupported(f"tensor {tensor.name!r}: found {found}; counting C accepts {', '.join(CTYPES)}, up to rank {RANK}")
+            described = f"{tensor.dtype} {list(tensor.shape)}"
+            raise Unsupported(f"tensor {tensor.name!r}: found {described}; counting C accepts {', '.join(CTYPES)}, up to rank {RANK}")
         kind = self._sum_type(tensor) if name.startswith(SUMS) else tensor.dtype
         return tensor.shape, CTYPES[kind], None if name in self.graph.constants else row_axis(tensor.shape)
 
     def _tensor(self, name: str) -> Tensor:
         """A tensor in the buffer, or what is held of one before it is complete."""
-        made = name.removeprefix(SUMS)
-        return self.kept[made] if made != name and made in self.kept else self.graph.tensors[made]
+        summed = name.removeprefix(SUMS)
+        return self.kept[summed] if summed != name and summed in self.kept else self.graph.tensors[summed]
 
     def _sum_type(self, tensor: Tensor) -> str:
         """Type of the partial sums of a map."""
@@ -259,7 +259,7 @@ class CountingCode:
         times = Counter(name for name, _ in pieces)
         for (name, place), first in pieces.items():
             if name in self.graph.constants or times[name] > 1:  # else it is where its rows came last
-                here = self.found.setdefault(name, [])  # of a constant the newest place first: another may have been written over
+                here = self.candidates.setdefault(name, [])  # of a constant the newest place first: another may have been written over
                 here.insert(0 if name in self.graph.constants else len(here), (first, group.places[place].slots))
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
@@ -271,11 +271,11 @@ class CountingCode:
             return sizes
         for call in calls_of(group.nodes, group.steps, {name: call for name, (_, call) in self.calls.items()}).values():
             for operator, blocks in parameters(call, hardware.parameter_channels).items():
-                found = np.concatenate(blocks)
-                sizes[operator] = found.size
+                packed = np.concatenate(blocks)
+                sizes[operator] = packed.size
                 self.parameters[operator] = len(self.tensors)
-                place = self.blob.place(np.append(found, found[-1:]), "uint8")  # a byte more: else a kernel's table might be these very bytes
-                self.tensors.append(f"{{1, -1, -1, {{{found.size}}}, 1, 8, 1, 0, 1, {place}}}")
+                place = self.blob.place(np.append(packed, packed[-1:]), "uint8")  # a byte more: else a kernel's table might be these very bytes
+                self.tensors.append(f"{{1, -1, -1, {{{packed.size}}}, 1, 8, 1, 0, 1, {place}}}")
         return sizes
 
     def _load_parameters(self, node: Transfer) -> None:
@@ -315,8 +315,8 @@ class CountingCode:
         (result,) = call.operator.outputs
         kept, held = kept_step(call, node), f"{SUMS}{result}"
         state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
-        made = self._results(then[-1])[0] if then else result
-        target, where, source, box = (made, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
+        complete = self._results(then[-1])[0] if then else result
+        target, where, source, box = (complete, node.places[0], node, text) if node.last else (held, node.accumulator, kept, state)
         shape = self._tensor(target).shape
         axis = row_axis(shape)
         number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
@@ -422,15 +422,15 @@ class CountingCode:
 
     def _flying(self, operators: Sequence[str], elements: int) -> dict[str, Array]:
         """What operators make that others take in flight, each in memory of its own. `elements`: of the largest box."""
-        found: dict[str, Array] = {}
+        in_flight: dict[str, Array] = {}
         size = 8 * elements
         for k, operator in enumerate(operators):
             (name,) = self._results(operator)
             self._facts(name)  # raises Unsupported
             tensor = self.graph.tensors[name]
-            found[name] = InFlight(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"(m->chip->flight + {k * size})")
+            in_flight[name] = InFlight(MapLayout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"(m->chip->flight + {k * size})")
         self.flight = max(self.flight, len(operators) * size)
-        return found
+        return in_flight
 
     def _operands(self, operator: str, flying: Mapping[str, Array]) -> dict[int, Array]:
         """What an operator reads: maps and weights, by input."""

@@ -70,7 +70,7 @@ def paired(values: np.ndarray) -> np.ndarray:
     >>> [hex(bits) for bits in paired(np.array([[1.0], [2.0], [3.0]], np.float32)).ravel()]
     ['0x40003f80', '0x4040']
     """
-    found = rounded(values).astype(np.uint32)
-    if found.shape[-2] % 2:
-        found = np.concatenate([found, np.zeros_like(found[..., :1, :])], axis=-2)
-    return found[..., ::2, :] | found[..., 1::2, :] << np.uint32(16)
+    halves = rounded(values).astype(np.uint32)
+    if halves.shape[-2] % 2:
+        halves = np.concatenate([halves, np.zeros_like(halves[..., :1, :])], axis=-2)
+    return halves[..., ::2, :] | halves[..., 1::2, :] << np.uint32(16)

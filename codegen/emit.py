@@ -101,9 +101,11 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     chosen, laid_out = target(name, element), layouts(flow)
 
     def wants_many(i: int) -> bool:
-        call, made = flow.calls[i], laid_out[flow.results[i][0]]
-        tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
-        return tokens or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], made, chosen), int)
+        call, written = flow.calls[i], laid_out[flow.results[i][0]]
+        tokens = (
+            call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and written.by_rows and written.extents.rows > written.extents.pixels == 1
+        )
+        return tokens or isinstance(winograd_tile(call, laid_out[flow.operands[i][0].map], written, chosen), int)
 
     candidates = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
     return sum(1 << i for i in candidates) | whole_maps(flow, laid_out, chosen)
@@ -118,9 +120,9 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
         raise Unsupported(f"element {element.name}: found {'code that counts' if count else 'a quantised network'}; accepted: element float32")
     if count:
         return
-    if (found := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):
+    if (planned_bytes := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):
         accepted = "of quantised networks for int8, element_bytes 1" if graph.quantized else f"for {element.name}, element_bytes {element.bytes}"
-        raise Unsupported(f"hardware.element_bytes: found {found}; generated C accepts plans {accepted}")
+        raise Unsupported(f"hardware.element_bytes: found {planned_bytes}; generated C accepts plans {accepted}")
     if plan.hardware.channel_align != 1:
         raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
     for group in plan.groups:
@@ -166,11 +168,11 @@ class _Printer:
                 self._constant_output(k, name)
         weights = self.functions.blob.bytes()
         count = self.counted is not None
-        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=count, profile=self.profile).encode()}
-        found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
+        contents = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=count, profile=self.profile).encode()}
+        contents |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags, arena = (*self.target.flags, *(["-pthread"] if self._workers > 1 else [])), self._arena_bytes
         decisions = tuple(function.decision for function in selected)
-        return CSource(self.name, self.target.name, flags, found, arena, self._context_bytes, len(weights), self.schedule, decisions)
+        return CSource(self.name, self.target.name, flags, contents, arena, self._context_bytes, len(weights), self.schedule, decisions)
 
     def _comment(self, group: int, operators: Sequence[Operator]) -> None:
         """Where the exporter says that a group is from."""
@@ -371,8 +373,8 @@ def header(name: str, *, count: bool = False, profile: bool = False) -> str:
     """model.h of a model of this name."""
     text = _template("model.h")
     for part, wanted in (("COUNTED", count), ("PROFILED", profile)):
-        found = re.compile(rf"#if {part}\n(.*?)#endif /\* {part} \*/\n\n", re.DOTALL)
-        text = found.sub(rf"#define NAME_{part}\n\1\n" if wanted else "", text)
+        section = re.compile(rf"#if {part}\n(.*?)#endif /\* {part} \*/\n\n", re.DOTALL)
+        text = section.sub(rf"#define NAME_{part}\n\1\n" if wanted else "", text)
     return re.sub(r"NAME(?=_)", name, text)
 
 

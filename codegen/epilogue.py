@@ -71,9 +71,9 @@ class Epilogue:
         """C statements for the vector in variable `value`; `vector` is its part of an operand, as a C expression."""
         if not self.lines:
             return []
-        found = [f"v@ x = {value};", *(f"v@ {extra.name}v = {vector(extra)};" for extra in self.extras)]
-        found += [f"v@ {name} = {expression};" for name, expression in self.lines]
-        return [line.replace("@", str(lanes)) for line in ("{", *(f"    {line}" for line in found), f"    {value} = {self.lines[-1][0]};", "}")]
+        statements = [f"v@ x = {value};", *(f"v@ {extra.name}v = {vector(extra)};" for extra in self.extras)]
+        statements += [f"v@ {name} = {expression};" for name, expression in self.lines]
+        return [line.replace("@", str(lanes)) for line in ("{", *(f"    {line}" for line in statements), f"    {value} = {self.lines[-1][0]};", "}")]
 
 
 # -- operators -------------------------------------------------------------------------------------------------------------------------------
@@ -105,8 +105,8 @@ def _scalar(call: Call, index: int, default: float) -> float:
 
 def _clip(call: Call, x: str) -> str:
     low, high = _scalar(call, 1, -np.inf), _scalar(call, 2, np.inf)
-    found = f"max_@({x}, {_splat(low)})" if low > -np.inf else x
-    return f"min_@({found}, {_splat(high)})" if high < np.inf else found
+    raised = f"max_@({x}, {_splat(low)})" if low > -np.inf else x
+    return f"min_@({raised}, {_splat(high)})" if high < np.inf else raised
 
 
 def _hard_sigmoid(x: str, alpha: float, beta: float) -> str:
@@ -217,41 +217,41 @@ def epilogue(flow: Dataflow, layouts: Sequence[MapLayout], operators: Sequence[i
             same = next((e for e in extras.values() if replace(e, name=extra.name) == extra), extra)
             extras[same.name] = same
             terms.append(f"{same.name}v")
-        made = known[flow.results[i][0]] = f"y{len(lines)}"
+        variable = known[flow.results[i][0]] = f"y{len(lines)}"
         if call.operator.kind == "Sigmoid":
-            sigmoids[made] = terms[0]
+            sigmoids[variable] = terms[0]
         of = [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a] if call.operator.kind == "Mul" else []
-        lines.append((made, f"swish_@({of[0]})" if of else expression(call, terms)))
+        lines.append((variable, f"swish_@({of[0]})" if of else expression(call, terms)))
     return Epilogue(tuple(operators), _needed(lines), tuple(extras.values()))
 
 
 def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """The last line, and those whose results it is made from."""
-    found = [lines[-1]] if lines else []
+    needed = [lines[-1]] if lines else []
     for name, expression in reversed(lines[:-1]):
-        if any(re.search(rf"\b{name}\b", later) for _, later in found):
-            found.insert(0, (name, expression))
-    return tuple(found)
+        if any(re.search(rf"\b{name}\b", later) for _, later in needed):
+            needed.insert(0, (name, expression))
+    return tuple(needed)
 
 
-def in_step(call: Call, index: int, read: MapLayout, made: MapLayout) -> bool:
+def in_step(call: Call, index: int, read: MapLayout, written: MapLayout) -> bool:
     """Whether every element of an elementwise operator's result lies where the one that it is made from lies."""
     seen = read.seen(tensor_of(call, index))
     if seen is None:
         return False
     axes = permutation(call) if call.operator.kind == "Transpose" else range(len(seen.shape))
     strides = seen.packed.strides
-    found = [(seen.shape[axis], strides[axis]) for axis in axes]
-    return len(found) == len(made.shape) and all(
-        a == b and (a == 1 or by == step) for (a, by), b, step in zip(found, made.shape, made.packed.strides, strict=True)
+    axes_read = [(seen.shape[axis], strides[axis]) for axis in axes]
+    return len(axes_read) == len(written.shape) and all(
+        a == b and (a == 1 or by == step) for (a, by), b, step in zip(axes_read, written.shape, written.packed.strides, strict=True)
     )
 
 
 def _extra(flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: int, frame: MapLayout, name: str) -> EpilogueOperand:
-    call, made = flow.calls[i], layouts[flow.results[i][0]]
+    call, written = flow.calls[i], layouts[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
     tensor, values = tensor_of(call, index), call.values[index]
-    missing = len(made.shape) - len(tensor.shape)
+    missing = len(written.shape) - len(tensor.shape)
     full = (1,) * missing + tensor.shape
     if tensor.dtype != "float32" or call.operator.kind == "Transpose":
         raise Unsupported(f"{named}: found {tensor.dtype} {list(tensor.shape)}, not made on the way; accepted: float32")
@@ -264,13 +264,13 @@ def _extra(flow: Dataflow, layouts: Sequence[MapLayout], i: int, index: int, m: 
     elif values is None:
         raise Unsupported(f"{named}: the model has no values for this constant")
     else:
-        packed = values.reshape(full).transpose(made.order)
-        steps = [*MapLayout(replace(tensor, shape=full), made.order).strides]
+        packed = values.reshape(full).transpose(written.order)
+        steps = [*MapLayout(replace(tensor, shape=full), written.order).strides]
     try:
-        reach, every, pitch = _reach([(made.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in made.order], frame.packed.whole)
+        reach, every, pitch = _reach([(written.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in written.order], frame.packed.whole)
     except ValueError:
         wanted = "the same, or one value a channel, a pixel or in all"
-        raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(made.shape)}; accepted: {wanted}") from None
+        raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(written.shape)}; accepted: {wanted}") from None
     return EpilogueOperand(name, reach, m, b"" if packed is None else np.ascontiguousarray(packed, np.float32).tobytes(), every, pitch)
 
 
@@ -308,12 +308,12 @@ def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, i
 
 def _merged(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Neighbours that are one axis to the operand, as one."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for extent, step in axes:
         if extent == 1:
             continue
-        if found and found[-1][1] == extent * step:
-            found[-1] = (found[-1][0] * extent, step)
+        if merged and merged[-1][1] == extent * step:
+            merged[-1] = (merged[-1][0] * extent, step)
         else:
-            found.append((extent, step))
-    return found
+            merged.append((extent, step))
+    return merged

@@ -24,15 +24,15 @@ IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TA
 
 def fusion_chains(flow: Dataflow, mask: int) -> list[int]:
     """The operators of a set, each followed, where that may be, by the elementwise operator that alone reads its result."""
-    left, found = [*bits(mask)], list[int]()
+    left, order = [*bits(mask)], list[int]()
     done = ~mask
     while left:
-        after = flow.succs[found[-1]] if found else 0
+        after = flow.succs[order[-1]] if order else 0
         i = next((k for k in left if after == 1 << k and is_elementwise(flow, k) and not flow.preds[k] & ~done), left[0])
         left.remove(i)
-        found.append(i)
+        order.append(i)
         done |= 1 << i
-    return found
+    return order
 
 
 def fused_kernels(
@@ -41,28 +41,28 @@ def fused_kernels(
     """Anchor of each fused kernel -> its operators, in order: in every run they follow one another, on the same rows or on `whole` maps."""
     apart: set[int] = set()  # operators that must begin a fused kernel of their own
     while True:
-        found: dict[int, tuple[int, ...]] = {}
+        kernels: dict[int, tuple[int, ...]] = {}
         again = False
         for run in runs:
             at = 0
             while at < len(run):
                 anchor = run[at].operator
-                most = found.get(anchor)
+                most = kernels.get(anchor)
                 here = _longest(flow, layouts, mask, run, at, apart, whole=whole)
                 if most is not None and here != most:  # what follows differs from place to place: keep what they have in common
                     common = [a for a, b in zip(most, here, strict=False) if a == b]
                     apart |= {*most[len(common) :], *here[len(common) :]} - {anchor}
                     again = True
                     break
-                found[anchor] = here
+                kernels[anchor] = here
                 at += len(here)
             if again:
                 break
         if not again:
-            inside = {i for members in found.values() for i in members[1:]}
-            if not inside & found.keys():
-                return found
-            apart |= inside & found.keys()  # computed on its own somewhere
+            inside = {i for members in kernels.values() for i in members[1:]}
+            if not inside & kernels.keys():
+                return kernels
+            apart |= inside & kernels.keys()  # computed on its own somewhere
 
 
 def _longest(flow: Dataflow, layouts: Layouts, mask: int, run: Sequence[RowComputation], at: int, apart: set[int], *, whole: bool) -> tuple[int, ...]:
@@ -100,8 +100,8 @@ def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
 
 def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
     """Whether an operator on integers makes a function of the byte that the chain makes."""
-    made, own = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]]
-    read = [o for o in flow.operands[i] if o.map in made]
+    written, own = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]]
+    read = [o for o in flow.operands[i] if o.map in written]
     alike = all(layouts[o.map].by_rows and own.by_rows and layouts[o.map].tensor.rows == own.tensor.rows for o in read)
     in_place = all(in_step(flow.calls[i], o.input, layouts[o.map], own) for o in read) and not any(layouts[o.map].alias_strides for o in read)
     joins = bool(read) and in_place and flow.specs[i].elementwise and (whole or alike)
@@ -110,16 +110,16 @@ def _follows_in_bytes(flow: Dataflow, layouts: Layouts, chain: list[int], i: int
 
 def _follows(flow: Dataflow, layouts: Layouts, chain: list[int], i: int, *, whole: bool) -> bool:
     """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise; and whether an epilogue can do it."""
-    made, own, first = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]], layouts[flow.results[chain[0]][0]]
-    read = [o for o in flow.operands[i] if o.map in made]
+    written, own, first = {flow.results[k][0] for k in chain}, layouts[flow.results[i][0]], layouts[flow.results[chain[0]][0]]
+    read = [o for o in flow.operands[i] if o.map in written]
     if not is_elementwise(flow, i) or not read or first.tensor.dtype != "float32" or own.tensor.dtype not in ("float32", "bool"):
         return False
     if any(not in_step(flow.calls[i], o.input, layouts[o.map], own) for o in read):
         return False
     try:
-        found = epilogue(flow, layouts, chain[1:] + [i], flow.results[chain[0]][0], first, whole=whole)
+        extended = epilogue(flow, layouts, chain[1:] + [i], flow.results[chain[0]][0], first, whole=whole)
         alike = first.by_rows and own.by_rows and first.tensor.rows == own.tensor.rows
-        return (whole or alike) and takes_epilogue(flow.calls[chain[0]], found)
+        return (whole or alike) and takes_epilogue(flow.calls[chain[0]], extended)
     except Unsupported:
         return False
 

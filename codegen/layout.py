@@ -95,11 +95,11 @@ class MapLayout:
         """Per axis: elements from one index to the next."""
         if self.alias_strides:
             return self.alias_strides
-        found, step = [0] * len(self.order), 1
+        strides, step = [0] * len(self.order), 1
         for axis in reversed(self.order):
-            found[axis] = step
+            strides[axis] = step
             step *= self.shape[axis]
-        return tuple(found)
+        return tuple(strides)
 
     @property
     def packed(self) -> MapLayout:
@@ -109,15 +109,15 @@ class MapLayout:
     @property
     def sequence(self) -> tuple[tuple[int, int], ...]:
         """The elements as they lie: (how many, how far apart in ONNX's order), outermost first. Equal sequences, equal bytes, whatever the shapes."""
-        found: list[tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for axis in self.order:
             extent, step = self.shape[axis], prod(self.shape[axis + 1 :])
             if extent != 1:
-                if found and found[-1][1] == extent * step:
-                    found[-1] = (found[-1][0] * extent, step)
+                if merged and merged[-1][1] == extent * step:
+                    merged[-1] = (merged[-1][0] * extent, step)
                 else:
-                    found.append((extent, step))
-        return tuple(found)
+                    merged.append((extent, step))
+        return tuple(merged)
 
     @property
     def onnx(self) -> bool:
@@ -167,8 +167,8 @@ class MapLayout:
                     apart[axis] = step // by * inside
                 inside *= count
         alone = [axis for axis, extent in enumerate(tensor.shape) if extent == 1]
-        found = MapLayout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
-        return found if len(found.order) == len(tensor.shape) and found.sequence == own else None
+        layout = MapLayout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
+        return layout if len(layout.order) == len(tensor.shape) and layout.sequence == own else None
 
     def _seen_aliased(self, tensor: Tensor) -> MapLayout | None:
         """`seen`, where axes of the view are parts of ours, or ours are parts of its and lie side by side."""
@@ -189,8 +189,8 @@ class MapLayout:
         """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
         if self.alias_strides:
             return MapLayout(tensor, tuple(axes.index(axis) for axis in self.order), tuple(self.alias_strides[axis] for axis in axes))
-        usual, found = natural(tensor), MapLayout(tensor, tuple(axes.index(axis) for axis in self.order))
-        return usual if usual.sequence == found.sequence else found
+        usual, layout = natural(tensor), MapLayout(tensor, tuple(axes.index(axis) for axis in self.order))
+        return usual if usual.sequence == layout.sequence else layout
 
     @property
     def image(self) -> Image:
@@ -204,18 +204,18 @@ class MapLayout:
         """Extents, of elements of any type in rows. Raises Unsupported for anything else."""
         tensor = self.tensor
         if not self.by_rows or not tensor.elements:
-            found = f"{list(self.shape)}, axes in the order {list(self.order)}"
-            raise Unsupported(f"tensor {tensor.name!r}: found {found}; kernels on channels accept row by row, not empty")
+            axes = f"{list(self.shape)}, axes in the order {list(self.order)}"
+            raise Unsupported(f"tensor {tensor.name!r}: found {axes}; kernels on channels accept row by row, not empty")
         axis = row_axis(self.shape)
         alone = not self.order or (self.order[-1] == axis and tensor.rows > 1)
         channels = 1 if alone else self.shape[self.order[-1]]
-        found = Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
+        image = Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
         if not self.alias_strides:
-            return found
+            return image
         if alone:
             raise Unsupported(f"tensor {tensor.name!r}: found rows of one element that lie within another map; kernels on channels accept pixels")
-        found = found._replace(gap=self._between([k for k in self.order if k != axis]))
-        return found._replace(row_gap=self.alias_strides[axis] - found.step) if axis is not None and tensor.rows > 1 else found
+        image = image._replace(gap=self._between([k for k in self.order if k != axis]))
+        return image._replace(row_gap=self.alias_strides[axis] - image.step) if axis is not None and tensor.rows > 1 else image
 
     def _between(self, axes: Sequence[int]) -> int:
         """Elements between one pixel and the next along some axes, the last of which are channels. Raises Unsupported where that differs."""
@@ -259,14 +259,14 @@ def alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]
     >>> alike((1, 112, 56), (28, 4, 56))
     [([1], [0, 1]), ([2], [2])]
     """
-    found: list[tuple[list[int], list[int]]] = []
+    pairs: list[tuple[list[int], list[int]]] = []
     left, right = ([k for k, extent in enumerate(shape) if extent != 1] for shape in (a, b))
     while left and right:
         mine, other = [left.pop(0)], [right.pop(0)]
         while (sizes := (prod(a[k] for k in mine), prod(b[k] for k in other)))[0] != sizes[1]:
             (mine if sizes[0] < sizes[1] else other).append((left if sizes[0] < sizes[1] else right).pop(0))
-        found.append((mine, other))
-    return found
+        pairs.append((mine, other))
+    return pairs
 
 
 def natural(tensor: Tensor, *, pixels: bool = False) -> MapLayout:
@@ -308,22 +308,22 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 
             for m in near[1:]:
                 same[first(m)] = first(near[0])
     last = {first(m) for m in pixels}
-    found = [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
+    laid_out = [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
     for m in range(len(flow.maps)):
-        found[m] = _in_pixels(flow, m) or found[m]
+        laid_out[m] = _in_pixels(flow, m) or laid_out[m]
     for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
         moves = call.operator.kind == "Transpose"
         if not (moves or spec.elementwise) or not free >= {*results}:
             continue
         for operand in operands:
-            (m,), seen = results, found[operand.map].seen(tensor_of(call, operand.input))
+            (m,), seen = results, laid_out[operand.map].seen(tensor_of(call, operand.input))
             if seen is None or not (moves or seen.shape == call.result):
                 continue
             there = seen.permuted(permutation(call), flow.maps[m]) if moves else MapLayout(flow.maps[m], seen.order)
-            if there.sequence != found[m].sequence and (moves or not found[operand.map].usual) and _accepted(flow, m, there, ringed):
-                found[m] = there
+            if there.sequence != laid_out[m].sequence and (moves or not laid_out[operand.map].usual) and _accepted(flow, m, there, ringed):
+                laid_out[m] = there
                 break
-    return found
+    return laid_out
 
 
 def _in_pixels(flow: Dataflow, m: int) -> MapLayout | None:
@@ -356,11 +356,11 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
                 return False
             if call.operator.kind == "Transpose" or (call.operator.kind == "MatMul" and len(flow.operands[i]) == 2):
                 continue
-            (made,) = flow.results[i][:1]
+            (written,) = flow.results[i][:1]
             if (
                 not flow.specs[i].elementwise
                 or seen.shape != call.result
-                or not _accepted(flow, made, MapLayout(flow.maps[made], seen.order), ringed)
+                or not _accepted(flow, written, MapLayout(flow.maps[written], seen.order), ringed)
             ):
                 return False
     return True
@@ -368,6 +368,6 @@ def _accepted(flow: Dataflow, m: int, layout: MapLayout, ringed: int) -> bool:
 
 def tensor_of(call: Call, index: int) -> Tensor:
     """An input that is there, as an operator sees it."""
-    found = call.tensors[index]
-    assert found is not None, f"{call.operator.name}: input {index} is absent"
-    return found
+    tensor = call.tensors[index]
+    assert tensor is not None, f"{call.operator.name}: input {index} is absent"
+    return tensor

@@ -123,15 +123,15 @@ class MemoryPlan:
             dies = len(groups) if flow.is_output[m] or self.kept else max([born, *(owner[i] for i in bits(flow.readers[m]))])
             before = lives.get(root, (born, dies))
             lives[root] = min(born, before[0]), max(dies, before[1])
-        taken, found = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
+        taken, starts = list[tuple[int, int, int, int]](), dict[int, int]()  # (start, stop, born, dies)
         for born, dies, m in sorted(((*life, m) for m, life in lives.items()), key=lambda life: (-self.lines(life[2]), life)):
             start = 0
             for other, stop, b, d in sorted(taken):
                 if b <= dies and born <= d and other < start + self._floats(m) and start < stop:
                     start = stop
             taken.append((start, start + self._floats(m), born, dies))
-            found[m] = start
-        return found
+            starts[m] = start
+        return starts
 
     @cached_property
     def size(self) -> int:
@@ -144,35 +144,35 @@ class MemoryPlan:
     @property
     def listed(self) -> tuple[CpuMap, ...]:
         """Where maps lie, those of rings by the rings that the plan has for them."""
-        flow, plan, found = self.flow, self.planned.plan, list[CpuMap]()
+        flow, plan, listed = self.flow, self.planned.plan, list[CpuMap]()
         rings = {place.name for group in plan.groups if group.id in self.planned.ringed for place in group.places}
         for m, tensor in enumerate(flow.maps):
             holder = self.aliases.holder(m).map
             if m in self.in_memory:
-                found.append(CpuMap(tensor.name, flow.maps[holder].name, 4 * self.starts[holder], LINE * self.lines(holder)))
+                listed.append(CpuMap(tensor.name, flow.maps[holder].name, 4 * self.starts[holder], LINE * self.lines(holder)))
             elif flow.maps[holder].name in rings:
-                found.append(CpuMap(tensor.name, flow.maps[holder].name, -1, 0))
-        return tuple(found)
+                listed.append(CpuMap(tensor.name, flow.maps[holder].name, -1, 0))
+        return tuple(listed)
 
     def wrongly_rounded(self, looped: Iterable[str]) -> set[int]:
         """Maps not stored as floats although the loops of these operators work on what lies there, or the kernels of attentions read it."""
-        flow, found = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
+        flow, wrong = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.planned.index.__getitem__, looped):
             maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
             read = [(tensor, constant) for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True) if tensor]
             copied = flow.operators[i].kind in COPYING and not any(constant and tensor.dtype == "float32" for tensor, constant in read)
             if not copied or len({self.stored(m) for m in maps}) > 1:
-                found |= {m for m in maps if self.stored_otherwise(m)}
-        roots = {self.aliases.holder(m).map for m in found}
+                wrong |= {m for m in maps if self.stored_otherwise(m)}
+        roots = {self.aliases.holder(m).map for m in wrong}
         return {m for m in range(len(flow.maps)) if self.aliases.holder(m).map in roots}
 
     def _attended(self) -> set[int]:
         """Maps that attentions of one kernel read."""
-        flow, found = self.flow, set[int]()
+        flow, attended = self.flow, set[int]()
         for anchor, attention in self.attentions.items():
             inside = {m for i in attention.core if i != anchor for m in flow.results[i]}
-            found |= {o.map for i in attention.core for o in flow.operands[i] if o.map not in inside}
-        return found
+            attended |= {o.map for i in attention.core for o in flow.operands[i] if o.map not in inside}
+        return attended
 
 
 def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]) -> MemoryPlan:
@@ -188,8 +188,8 @@ def lay_out(planned: PlannedFlow, target: Target, floats: AbstractSet[int], atte
 
 def lay_out_dram(planned: PlannedFlow, target: Target) -> MemoryPlan:
     """Every map by itself in memory, in ONNX's order, as long as the network runs: for code that counts."""
-    found = tuple(MapLayout(tensor, tuple(range(len(tensor.shape)))) for tensor in planned.flow.maps)
-    return MemoryPlan(planned, target, frozenset(), {}, AliasMap(planned.flow, found, {}), frozenset(range(len(found))), kept=True)
+    natural = tuple(MapLayout(tensor, tuple(range(len(tensor.shape)))) for tensor in planned.flow.maps)
+    return MemoryPlan(planned, target, frozenset(), {}, AliasMap(planned.flow, natural, {}), frozenset(range(len(natural))), kept=True)
 
 
 def fused_attentions(planned: PlannedFlow, target: Target) -> tuple[dict[int, FusedAttention], dict[int, str]]:
@@ -198,7 +198,7 @@ def fused_attentions(planned: PlannedFlow, target: Target) -> tuple[dict[int, Fu
     Those are in one group, which runs on whole maps.
     """
     owner = {name: group.id for group in planned.plan.groups for name in group.nodes}
-    found, refused = dict[int, FusedAttention](), dict[int, str]()
+    fused, refused = dict[int, FusedAttention](), dict[int, str]()
     for one in attentions(planned.flow, owner):
         form = form_of(one.call)
         mixing = form.mixing.operator.name
@@ -206,8 +206,8 @@ def fused_attentions(planned: PlannedFlow, target: Target) -> tuple[dict[int, Fu
         if why:
             refused[planned.index[mixing]] = why
         else:
-            found[planned.index[mixing]] = FusedAttention(form, tuple(planned.index[call.operator.name] for call in form.core))
-    return found, refused
+            fused[planned.index[mixing]] = FusedAttention(form, tuple(planned.index[call.operator.name] for call in form.core))
+    return fused, refused
 
 
 def _in_memory(planned: PlannedFlow, target: Target, floats: AbstractSet[int], attentions: Mapping[int, FusedAttention]) -> frozenset[int]:
@@ -215,11 +215,11 @@ def _in_memory(planned: PlannedFlow, target: Target, floats: AbstractSet[int], a
     attention makes on its way, and maps whose elements are larger than those that the plan's rings are for.
     """
     flow, plan = planned.flow, planned.plan
-    found = {m for m, producer in enumerate(flow.producer) if producer < 0}
+    whole = {m for m, producer in enumerate(flow.producer) if producer < 0}
     inside = {m for mixing, attention in attentions.items() for i in attention.core if i != mixing for m in flow.results[i]}
     for group in plan.groups:
         mask, ringed = planned.mask(group), group.id in planned.ringed
         for i in bits(mask):
             wide = {m for m in flow.results[i] if m in floats or item_bytes(flow.maps[m], target.element) != plan.hardware.element_bytes}
-            found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
-    return frozenset(found - inside)
+            whole |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
+    return frozenset(whole - inside)

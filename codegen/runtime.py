@@ -87,7 +87,7 @@ class Compiled:
         self._ffi.cdef(INTERFACE.replace("NAME", name))
         try:
             self._library: Any = _loaded(self._ffi, library.resolve())
-            found = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run", "end")}
+            symbols = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run", "end")}
             sizes = [getattr(self._library, f"{name}_{key}_bytes")() for key in ("context", "arena", "weights")]
             counts = [int(getattr(self._library, f"{name}_{key}_count")) for key in ("input", "output")]
         except (OSError, AttributeError, KeyError):  # cffi raises KeyError for a variable, AttributeError for a function
@@ -96,11 +96,11 @@ class Compiled:
         self.groups, self.dram_bytes = groups, dram_bytes
         self.context_bytes, self.arena_bytes, self.weights_bytes = (int(size) for size in sizes)
         self.inputs, self.outputs = (
-            tuple(self._tensor(found[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
+            tuple(self._tensor(symbols[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
         )
         self._wanted = {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}
         self._given, self._made = ([(tensor.shape, np.dtype(tensor.dtype)) for tensor in of] for of in (self.inputs, self.outputs))
-        self._init, self._run, self._end = found["init"], found["run"], found["end"]
+        self._init, self._run, self._end = symbols["init"], symbols["run"], symbols["end"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._weights_file = weights
@@ -115,9 +115,9 @@ class Compiled:
         sizes = f"{self.weights_bytes:,} B of weights, {self.context_bytes:,} B for each caller"
         return one_line(f"Compiled({self.name}: {ends[0]} -> {ends[1]}; {groups}{moved}{sizes})")
 
-    def _tensor(self, found: Any) -> Tensor:
-        name, dtype = (self._ffi.string(text).decode() for text in (found.name, found.dtype))
-        shape = tuple(int(found.shape[axis]) for axis in range(found.rank))
+    def _tensor(self, descriptor: Any) -> Tensor:
+        name, dtype = (self._ffi.string(text).decode() for text in (descriptor.name, descriptor.dtype))
+        shape = tuple(int(descriptor.shape[axis]) for axis in range(descriptor.rank))
         return Tensor(self._labels.get(name, name), shape, dtype)
 
     def _new_context(self) -> _Context:
@@ -166,26 +166,26 @@ class Compiled:
     def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
         """Outputs, and what `after` says of the context that they were made in."""
         given = self._arrays(inputs)
-        made = [np.empty(shape, dtype) for shape, dtype in self._made]
+        outputs = [np.empty(shape, dtype) for shape, dtype in self._made]
         try:
             context = self._idle.pop()
         except IndexError:
             context = self._new_context()
-        found = -1
+        status = -1
         try:
-            for pointers, arrays in ((context.inputs, given), (context.outputs, made)):
+            for pointers, arrays in ((context.inputs, given), (context.outputs, outputs)):
                 for k, array in enumerate(arrays):
                     pointers[k] = self._pointer(array)
-            found = self._run(context.pointer, context.inputs, context.outputs)  # the interpreter's lock is free meanwhile
+            status = self._run(context.pointer, context.inputs, context.outputs)  # the interpreter's lock is free meanwhile
             said = after(context.pointer)
         finally:
-            if found == 0:
+            if status == 0:
                 self._idle.append(context)
             else:  # it is not used again
                 self._end(context.pointer)
-        if found != 0:
-            raise CannotRun(f"{self.name}: {FAULTS.get(found, f'it ended with {found}')}; its outputs are worthless")
-        return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}, said
+        if status != 0:
+            raise CannotRun(f"{self.name}: {FAULTS.get(status, f'it ended with {status}')}; its outputs are worthless")
+        return {tensor.name: array for tensor, array in zip(self.outputs, outputs, strict=True)}, said
 
     def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
         """Inputs in order, as the code reads them: the arrays themselves where they are dense, in C order and aligned."""
@@ -196,13 +196,13 @@ class Compiled:
             values = [inputs[name] for name in self._wanted]
         else:
             values = [*by_name(inputs, self._wanted, self.name).values()]
-        found: list[np.ndarray] = []
+        arrays: list[np.ndarray] = []
         for tensor, (shape, dtype), value in zip(self.inputs, self._given, values, strict=True):
             if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous and value.flags.aligned:
-                found.append(value)
+                arrays.append(value)
             else:
-                found.append(readable(tensor, value))
-        return found
+                arrays.append(readable(tensor, value))
+        return arrays
 
 
 def _end_all(idle: list[_Context], end: Callable[[Any], None], library: object) -> None:

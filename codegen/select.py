@@ -96,8 +96,8 @@ class Selection:
         cores = {anchor: attention.core for anchor, attention in memory.attentions.items() if whole and mask >> anchor & 1}
         inside = {i for core in cores.values() for i in core}
         apart = [[*alike] for run in runs for within, alike in groupby(run, lambda step: step.operator in inside) if not within]
-        found = fused_kernels(memory.flow, memory.layouts, mask, apart, whole=whole)
-        return found | {anchor: (anchor, *(i for i in core if i != anchor)) for anchor, core in cores.items()}
+        kernels = fused_kernels(memory.flow, memory.layouts, mask, apart, whole=whole)
+        return kernels | {anchor: (anchor, *(i for i in core if i != anchor)) for anchor, core in cores.items()}
 
     def in_place(self, mask: int, runs: Sequence[Sequence[RowComputation]], common: frozenset[int]) -> bool:
         """Whether parts of a Concat that lie within its ring are made just before it."""
@@ -110,9 +110,9 @@ class Selection:
         """Choose the functions of a group, in place of those chosen for it before."""
         rings = {place.name: place for place in group.places}
         how = _GroupKernels(self.memory, self.tiled if whole else 0, self.in_parts, whole, alone, rings)
-        found = {anchor: how.select(operators) for anchor, operators in members.items()}
-        self._groups[group.id] = [function for functions in found.values() for function in functions]
-        return {anchor: [function.decision.function for function in functions] for anchor, functions in found.items()}
+        selected = {anchor: how.select(operators) for anchor, operators in members.items()}
+        self._groups[group.id] = [function for functions in selected.values() for function in functions]
+        return {anchor: [function.decision.function for function in functions] for anchor, functions in selected.items()}
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,11 @@ class _GroupKernels:
             fused = self._quantised(operators) if quantised else self._floating(operators)
             kernels = quantized.kernels_of(fused) if quantised else table.kernels_of(fused)
         except Unsupported as reason:
-            found, more = None, (KernelRefusal("any kernel", str(reason)),)
+            kernel, more = None, (KernelRefusal("any kernel", str(reason)),)
         else:
-            found, more = first_match(kernels, fused)
-        if found:
-            return [self._selected(found, operators, (*refused, *more))]
+            kernel, more = first_match(kernels, fused)
+        if kernel:
+            return [self._selected(kernel, operators, (*refused, *more))]
         functions = [] if memory.aliases.is_idle(anchor) else [self._loops(anchor, (*refused, *more))]
         return functions + (self.select(rest) if rest else [])
 
@@ -207,23 +207,23 @@ class _GroupKernels:
     def _floating(self, operators: Sequence[int]) -> FusedKernel:
         """An operator with the elementwise operators behind it. Raises Unsupported where no kernel can read or write its maps."""
         memory, flow, anchor = self.memory, self.memory.flow, operators[0]
-        call, result, made = flow.calls[anchor], flow.results[operators[-1]][0], memory.layouts[flow.results[anchor][0]]
+        call, result, written = flow.calls[anchor], flow.results[operators[-1]][0], memory.layouts[flow.results[anchor][0]]
         if result not in flow.results[anchor]:
             strides, shape = memory.layouts[result].alias_strides, memory.layouts[result].shape
-            if strides and made.shape != shape:
+            if strides and written.shape != shape:
                 raise Unsupported(f"node {call.operator.name!r}: found a result in another shape that lies within another map")
-            made = replace(made, alias_strides=strides)
+            written = replace(written, alias_strides=strides)
         elementwise = bool(arity(call))
-        flat = self.whole and (elementwise or ((table.is_pointwise(call) or table.is_column(call)) and self._even(anchor, made)))
+        flat = self.whole and (elementwise or ((table.is_pointwise(call) or table.is_column(call)) and self._even(anchor, written)))
         seen = self._seen(anchor)
 
         def layouts(m: int) -> MapLayout:
-            return made if m == result else seen.get(m, memory.layouts[m])
+            return written if m == result else seen.get(m, memory.layouts[m])
 
         source = self._start(anchor) if elementwise else flow.results[anchor][0]
-        after = epilogue(flow, memory.layouts, operators if elementwise else operators[1:], source, made, whole=self.whole)
+        after = epilogue(flow, memory.layouts, operators if elementwise else operators[1:], source, written, whole=self.whole)
         fused = self._fused_kernel(anchor, after, result, layouts, flat=flat)
-        return replace(fused, source=source, once=flat or made.image.rows == 1)
+        return replace(fused, source=source, once=flat or written.image.rows == 1)
 
     def _quantised(self, operators: Sequence[int]) -> FusedKernel:
         """An operator on integers, and a table of what follows it. Raises Unsupported."""
@@ -257,7 +257,7 @@ class _GroupKernels:
     def _seen(self, anchor: int) -> dict[int, MapLayout]:
         """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
         memory, call = self.memory, self.memory.flow.calls[anchor]
-        found: dict[int, MapLayout] = {}
+        views: dict[int, MapLayout] = {}
         for operand in memory.flow.operands[anchor]:
             own, tensor = memory.layouts[operand.map], tensor_of(call, operand.input)
             if tensor.shape == own.shape:
@@ -265,11 +265,11 @@ class _GroupKernels:
             view = own.seen(tensor)
             alike = operand.map in memory.in_memory or (own.by_rows and view is not None and view.tensor.rows == own.tensor.rows)
             if view is not None and (self.whole or (view.by_rows and alike)):
-                found[operand.map] = view
+                views[operand.map] = view
             elif call.operator.kind != "Gemm":
                 named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
                 raise Unsupported(f"{named}: found a view of {list(own.shape)} as {list(tensor.shape)}; fast kernels accept views that keep pixels")
-        return found
+        return views
 
     def _start(self, i: int) -> int:
         """The operand that an elementwise operator begins with: one that lies as its result does. Raises Unsupported."""
@@ -282,11 +282,11 @@ class _GroupKernels:
                 return operand.map
         raise Unsupported(f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the result")
 
-    def _even(self, anchor: int, made: MapLayout) -> bool:
+    def _even(self, anchor: int, written: MapLayout) -> bool:
         """Whether what an operator makes, and what it reads if that matters, are pixels at even distances, so that all rows are one."""
         flow = self.memory.flow
         read = [] if table.is_product(flow.calls[anchor]) else [self.memory.layouts[o.map] for o in flow.operands[anchor]]
-        return all(not layout.alias_strides or even(layout) for layout in (made, *read))
+        return all(not layout.alias_strides or even(layout) for layout in (written, *read))
 
     # -- addresses -------------------------------------------------------------------------------------------------------------------------------
 

@@ -47,27 +47,27 @@ def target(name: str, element: str = "float32") -> Target:
         raise Unsupported(f"element: found {element!r}; accepted: {', '.join(ELEMENTS)}")
     if name != "native" and name not in TARGETS:
         raise Unsupported(f"target: found {name!r}; accepted: native, {', '.join(TARGETS)}")
-    found, can = TARGETS[native() if name == "native" else name], _features()
+    chosen, can = TARGETS[native() if name == "native" else name], _features()
     if ELEMENTS[element] is BF16:
-        if found.name not in BF16_FLAGS or (name == "native" and not can >= BF16_FEATURES[found.name]):
-            raise Unsupported(f"element bf16: found target {found.name}{' without it' if found.name in BF16_FLAGS else ''}; accepted: {ACCEPTED}")
-        return with_bf16(found)
-    if name == "native" and found.name == "avx512" and can >= {"avx512bw", "avx512_vnni"}:
-        return with_dots(found, tables="avx512vbmi" in can)
-    return found
+        if chosen.name not in BF16_FLAGS or (name == "native" and not can >= BF16_FEATURES[chosen.name]):
+            raise Unsupported(f"element bf16: found target {chosen.name}{' without it' if chosen.name in BF16_FLAGS else ''}; accepted: {ACCEPTED}")
+        return with_bf16(chosen)
+    if name == "native" and chosen.name == "avx512" and can >= {"avx512bw", "avx512_vnni"}:
+        return with_dots(chosen, tables="avx512vbmi" in can)
+    return chosen
 
 
 ACCEPTED = "avx512 with AVX-512 BF16, or neon with the BF16 extension of AArch64"
 
 
-def with_bf16(found: Target) -> Target:
+def with_bf16(base: Target) -> Target:
     """A target whose float32 maps are stored in bfloat16, with dot products of pairs of them."""
-    return replace(found, element=BF16, flags=(*found.flags, *BF16_FLAGS[found.name]))
+    return replace(base, element=BF16, flags=(*base.flags, *BF16_FLAGS[base.name]))
 
 
-def with_dots(found: Target, *, tables: bool) -> Target:
+def with_dots(base: Target, *, tables: bool) -> Target:
     """AVX-512 with dot products of bytes, and with tables of bytes in registers."""
-    return replace(found, dots=True, flags=(*found.flags, "-mavx512bw", "-mavx512vnni", *(["-mavx512vbmi"] if tables else [])))
+    return replace(base, dots=True, flags=(*base.flags, "-mavx512bw", "-mavx512vnni", *(["-mavx512vbmi"] if tables else [])))
 
 
 def native() -> str:

@@ -15,7 +15,7 @@ PRODUCT = ("lfopt", "search", "simulator", "codegen", "explainers", "hw_rtl")
 RECOUNTED = {"LineBuffered"}
 
 # Packages whose locals say what they hold; the others follow.
-NAMED = ("lfopt", "search", "simulator", "explainers", "hw_rtl", "benchmarks")
+NAMED = ("lfopt", "search", "simulator", "codegen", "explainers", "hw_rtl", "benchmarks")
 
 
 def modules(*folders: str) -> Iterator[Path]:

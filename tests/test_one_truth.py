@@ -151,8 +151,8 @@ def run_in_bands(seeds: range, *, integers: bool = False) -> None:
         costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups, random_bands(rng))
-        found = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))
-        assert not found, f"seed {seed}: {found}"
+        differences = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))
+        assert not differences, f"seed {seed}: {differences}"
         assert all(parse(list(listing(group.steps))) == group.steps for group in plan.groups)
         assert total_dram(plan.groups) == total_dram(planned(costs, groups).groups)
         heights.update(group.band_rows for group in plan.groups if group.mode == "lbdf")
@@ -222,14 +222,14 @@ def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: str) -> 
     ]
     weights = {"table": (50, 6), "w": (6, 4)}
     rng = np.random.default_rng(0)
-    made = helper.make_graph(
+    net = helper.make_graph(
         nodes,
         "embedding",
         [helper.make_tensor_value_info("words", TensorProto.INT64, [1, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 4])],
         [onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in weights.items()],
     )
-    graph = from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)]))
+    graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)]))
     inputs = {"words": rng.integers(0, 50, (1, 8))}
     for buffer_bytes, groups, align in ((4096, (3,), 1), (4096, (1, 2), 1), (40, (1, 2), 1), (4096, (3,), 16), (4096, (1, 2), 16)):
         costs = GroupCosts.of(graph, Hardware(buffer_bytes, constant_align=align), scheme=scheme)
@@ -253,18 +253,18 @@ def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> N
         wanted = reference(graph, inputs)
         for scheme in schemes:
             costs = GroupCosts.of(graph, hardware, scheme=scheme)
-            found = solve(costs, SearchOptions(time_limit=30))
-            plan = planned(costs, found.groups)
+            solution = solve(costs, SearchOptions(time_limit=30))
+            plan = planned(costs, solution.groups)
             by_formula = sum(group.dram.total for group in plan.groups if group.unexecutable)
-            assert by_formula <= 0.08 * found.dram_bytes
+            assert by_formula <= 0.08 * solution.dram_bytes
             start = time.perf_counter()
             done = execute(plan, graph, inputs)
-            assert disagreements(costs, found.groups, plan, done, wanted) == []
-            assert done.dram.total + by_formula == found.dram_bytes
+            assert disagreements(costs, solution.groups, plan, done, wanted) == []
+            assert done.dram.total + by_formula == solution.dram_bytes
             peak, steps = max(group.peak_bytes for group in done.groups), sum(group.steps for group in done.groups)
             print(
                 f"\n{graph.name} {scheme} {hardware.buffer_bytes // 1024} KiB: planned = counted = {done.dram.total:,} B "
-                f"(+ {by_formula:,} B by formula), peak {peak:,} B, {steps:,} steps, {len(plan.groups)} groups, {found.proof}, "
+                f"(+ {by_formula:,} B by formula), peak {peak:,} B, {steps:,} steps, {len(plan.groups)} groups, {solution.proof}, "
                 f"{time.perf_counter() - start:.1f} s"
             )
 

@@ -114,14 +114,14 @@ class BufferContents:
 
     def read(self, name: str, part: Extent, *, sums: bool = False) -> RowRing:
         """Where rows lie that are all here. Raises Unsupported if they do not lie in one ring."""
-        found = [self._piece((name, row, sums), part) for row in range(*part.rows)]
-        first = found[0]
-        for k, piece in enumerate(found):
+        pieces = [self._piece((name, row, sums), part) for row in range(*part.rows)]
+        first = pieces[0]
+        for k, piece in enumerate(pieces):
             if piece != RowPart(first.place, first.number + k, first.channels, first.columns):
                 raise Unsupported(f"map {name!r}, rows {part.rows[0]} to {part.rows[1]}: they do not lie one after the other in one ring")
         if (part.channels[0] - first.channels[0]) % self.lanes:
             raise Unsupported(f"map {name!r}: found a part that begins at channel {part.channels[0]}; accepted: multiples of {self.lanes}")
-        return self._ring(found[-1], part, sums=sums)
+        return self._ring(pieces[-1], part, sums=sums)
 
     def _ring(self, last: RowPart, part: Extent, *, sums: bool) -> RowRing:
         """The ring in which the last row of a part lies as that piece."""

@@ -43,8 +43,8 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
         return []
-    site.made, site.lying = result.name, ""
-    found: list[IssuedCommand] = []
+    site.written, site.lying = result.name, ""
+    commands: list[IssuedCommand] = []
     passes = stages(call)
     for stage, one in zip(passes, stage_steps(step, passes), strict=False):
         if (reason := refusal(stage.call) or _not_lying(site, call, stage)) is not None:
@@ -52,9 +52,9 @@ def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Issu
         if not site.lying:
             place, sums = (step.places[0], False) if step.last else (step.accumulator, True)
             site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
-        found += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
+        commands += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
         site.lying = stage.result
-    return found
+    return commands
 
 
 def _not_lying(site: Site, call: Call, stage: TableStage) -> str | None:
@@ -126,16 +126,16 @@ def _sums(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator
     alone = depthwise or call.attribute("group", 1) == 1
     if not alone and not (step.first and step.last):
         raise refused(call, "its steps fold parts of the channels of a group; accepted: all of them")
-    for made, read in [(box.channels, needed[1])] if alone else _grouped(call, box.channels, lanes):
-        a_lane, o_lane = read[0] % lanes if not alone else 0, made[0] % lanes
+    for output, read in [(box.channels, needed[1])] if alone else _grouped(call, box.channels, lanes):
+        a_lane, o_lane = read[0] % lanes if not alone else 0, output[0] % lanes
         a, part, seen = site.operand(call, 0, (needed[0], (read[0] - a_lane, read[1]), *needed[2:]))
         values = _summed(site, call, seen)
         if not depthwise:
             values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
             values["narrow"] = int(contraction_loops(call).narrow(lanes, WINDOW) and not a_lane)
             values |= {"a_lane": a_lane, "o_lane": o_lane}
-        weights = site.weights(call, step, made, 0)
-        here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)
+        weights = site.weights(call, step, output, 0)
+        here = Extent((output[0] - o_lane, output[1]), box.rows, box.columns)
         reads = [_factor_rows(site, values, here), *_behind(site, values, stage)] if step.last else []
         yield BoxOperation(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
 
@@ -148,9 +148,9 @@ def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
     return {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": factors}
 
 
-def _factor_rows(site: Site, values: dict[str, int], made: Extent) -> Words:
+def _factor_rows(site: Site, values: dict[str, int], box: Extent) -> Words:
     """The factors of the channels that are made."""
-    return site.factor_words + values["factors"] + made.channels[0] // site.lanes, blocks(made.depth, site.lanes)[0]
+    return site.factor_words + values["factors"] + box.channels[0] // site.lanes, blocks(box.depth, site.lanes)[0]
 
 
 def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
@@ -183,15 +183,15 @@ def _scattered(site: Site, stage: TableStage, step: Compute, box: Extent) -> Ite
 def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
     """(output channels, input channels) of the commands of a convolution in groups: whole blocks of lanes of a group together, others apart."""
     group = call.attribute("group", 1)
-    made, read = call.result[1] // group, call.shape(0)[1] // group
-    found: list[tuple[Span, Span]] = []
+    outputs, read = call.result[1] // group, call.shape(0)[1] // group
+    pairs: list[tuple[Span, Span]] = []
     for start, stop in pieces_of_groups(call, channels, lanes):
-        inputs = (start // made * read, (start // made + 1) * read)
-        if found and found[-1][1] == inputs and found[-1][0][0] % lanes == 0:
-            found[-1] = (found[-1][0][0], stop), inputs
+        inputs = (start // outputs * read, (start // outputs + 1) * read)
+        if pairs and pairs[-1][1] == inputs and pairs[-1][0][0] % lanes == 0:
+            pairs[-1] = (pairs[-1][0][0], stop), inputs
         else:
-            found.append(((start, stop), inputs))
-    return found
+            pairs.append(((start, stop), inputs))
+    return pairs
 
 
 def _table(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
@@ -206,19 +206,19 @@ def _table(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterato
 def _terms(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
     (a, part, seen), (b, _, b_seen) = (site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1))
-    found = sum_terms(call)
-    values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, found.shift)}
-    values |= {"a_multiplier": found.multipliers[0], "b_multiplier": found.multipliers[1]}
+    terms = sum_terms(call)
+    values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, terms.shift)}
+    values |= {"a_multiplier": terms.multipliers[0], "b_multiplier": terms.multipliers[1]}
     reads = _behind(site, values, stage)
     yield BoxOperation(site, call, step, box, values, a, part, seen, SpatialWindow(), b=_level(call, b), reads=reads)
 
 
 def _product(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
     call = stage.call
-    found = [site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1)]
+    operands = [site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1)]
     if call.shape(0) != call.result:
-        found.reverse()  # the second is the one that may be smaller
-    (a, part, seen), (b, _, b_seen) = found
+        operands.reverse()  # the second is the one that may be smaller
+    (a, part, seen), (b, _, b_seen) = operands
     vector = b_seen.shape != call.result
     factor = product_factors(call)
     values = {
@@ -297,7 +297,7 @@ def _choice(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterat
     tables = iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     recoded = [tensor is not None and recoding(tensor, call.result_tensors[0]) is not None for tensor in call.tensors]
     numbers = [next(tables) if needed else None for needed in recoded]
-    yield from _copied(site, call, step, box, lambda values, index: [] if (found := numbers[index]) is None else _through(site, values, found))
+    yield from _copied(site, call, step, box, lambda values, index: [] if (number := numbers[index]) is None else _through(site, values, number))
 
 
 def _move(site: Site, stage: TableStage, step: Compute, box: Extent) -> Iterator[BoxOperation]:
@@ -328,18 +328,18 @@ def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
     first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, RequantParameters()).tables)
     assert first is not None
     numbers = {result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None}
-    return _through(site, values, numbers[site.made]) if site.made in numbers else []
+    return _through(site, values, numbers[site.written]) if site.written in numbers else []
 
 
 def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callable[[dict[str, int], int], list[Words]]) -> Iterator[BoxOperation]:
     """Channels of a result, each from one of an operand. `through`: sends them through the table of that operand; what that reads."""
-    lanes, result = site.lanes, next(k for k, tensor in enumerate(call.result_tensors) if tensor.name == site.made or len(call.results) == 1)
+    lanes, result = site.lanes, next(k for k, tensor in enumerate(call.result_tensors) if tensor.name == site.written or len(call.results) == 1)
     depth = call.results[result][1]
     if box.channels[0] % lanes or (box.channels[1] % lanes and box.channels[1] != depth):
         raise refused(call, f"its steps make channels {box.channels}; accepted: multiples of {lanes}")
-    found = channel_runs(call, result)
-    assert found is not None
-    for copy in copies(found, box.channels, lanes):
+    runs = channel_runs(call, result)
+    assert runs is not None
+    for copy in copies(runs, box.channels, lanes):
         shape = call.shape(copy.operand)
         read = copy.from_block * lanes, min((copy.from_block + copy.blocks) * lanes, shape[1])
         a, part, seen = site.operand(call, copy.operand, ((0, 1), read, *step.boxes[0][2:]))

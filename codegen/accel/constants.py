@@ -53,9 +53,9 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
     (first, stop), (low, high) = spans_of(call, box)
     weights = matrix(call)[first:stop].view(np.uint8)
     if is_depthwise(call):
-        made = [weights[o : o + lanes, 0].transpose(1, 2, 0).tobytes() for o in range(0, stop - first, lanes)]
+        packed = [weights[o : o + lanes, 0].transpose(1, 2, 0).tobytes() for o in range(0, stop - first, lanes)]
         kernel = weights.shape[2] * weights.shape[3]
-        return b"".join(made), [Chunk((0, 1), 0, kernel * lanes)]
+        return b"".join(packed), [Chunk((0, 1), 0, kernel * lanes)]
     if call.operator.kind == "Conv" and call.attribute("group", 1) > 1:
         blocks = [weights[o - first : end - first].transpose(2, 3, 1, 0).tobytes() for o, end in pieces_of_groups(call, (first, stop), lanes)]
         return b"".join(blocks), [Chunk((low, high), 0, weights[0].size * lanes)]

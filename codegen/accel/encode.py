@@ -68,16 +68,16 @@ def check(plan: Plan, graph: Graph) -> None:
     if hardware.l2_bytes:
         raise Unsupported(f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: plan with 0")
     for name, value in wanted.items():
-        found = getattr(hardware, name)
-        found = hardware.element_bytes if found is None else found
-        if found != value:
-            raise Unsupported(f"hardware.{name}: found {found}; the accelerator has {value}")
+        given = getattr(hardware, name)
+        given = hardware.element_bytes if given is None else given
+        if given != value:
+            raise Unsupported(f"hardware.{name}: found {given}; the accelerator has {value}")
     if (bits := hardware.constant_bits(bias=False)) != 8:
         raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
     if lanes not in LANES:
         raise Unsupported(f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}")
-    if (found := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
-        said = "unlimited" if found == UNLIMITED else f"{found}"
+    if (given := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
+        said = "unlimited" if given == UNLIMITED else f"{given}"
         raise Unsupported(f"hardware.buffer_bytes: found {said}; the accelerator addresses {most}")
     if not hardware.parameter_store_bytes:
         raise Unsupported("hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with the size of its stores")
@@ -113,13 +113,13 @@ class _Constants:
 
     def lay_out(self, address: int) -> tuple[dict[int, int], bytes]:
         """Where every stream begins, from `address` on; and the bytes of all of them."""
-        found: dict[int, int] = {}
+        addresses: dict[int, int] = {}
         image: list[bytes] = []
         for stream in self._streams.values():
-            found[stream.number] = address
+            addresses[stream.number] = address
             image += stream.data
             address += sum(map(len, stream.data))
-        return found, b"".join(image)
+        return addresses, b"".join(image)
 
 
 class _Encoder:
@@ -207,16 +207,16 @@ class _Encoder:
 
     def _load_parameters(self, step: Transfer) -> IssuedCommand:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
-        space, found = parameter_space(self.calls[step.tensor]), self.blocks.get(step.tensor, ())
-        first, stop = self.stores[space].put(len(found))
+        space, arrays = parameter_space(self.calls[step.tensor]), self.blocks.get(step.tensor, ())
+        first, stop = self.stores[space].put(len(arrays))
         self.parameters[step.tensor] = RequantParameters(first) if space is Space.FACTORS else RequantParameters(tables=tuple(range(first, stop)))
-        data = b"".join(block.tobytes() for block in found)
+        data = b"".join(block.tobytes() for block in arrays)
         values = {
             "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1, "tail": self.lanes,
             "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, (step.tensor, "parameters"), 0, data)
-        run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(found))]
+        run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(arrays))]
         return run
 
     def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> IssuedCommand:
@@ -244,10 +244,10 @@ class _Encoder:
         """A block of a constant as all of its readers take it; of weights, where what is folded at a time lies in it."""
         readers = self.readers[step.tensor]
         spans = {span for call in readers for span in self.spans.get(call.operator.name, ())}
-        found: dict[bytes, list[Chunk]] = {}
+        arrangements: dict[bytes, list[Chunk]] = {}
         for call in readers:
             if arithmetic(call) is MOVE and refusal(call) is None:
-                found[_indices(call)] = []  # that nobody looks at: they are in the commands
+                arrangements[_indices(call)] = []  # that nobody looks at: they are in the commands
                 continue
             if arithmetic(call) is not SUMS:
                 raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
@@ -257,11 +257,11 @@ class _Encoder:
                 data, chunks = arranged(call, step.box, spans, self.lanes)
             else:
                 data, chunks = bias_bytes(call, step.box[-1] if step.box else (0, 1)), []
-            found[data] = chunks
-        if len(found) > 1:
+            arrangements[data] = chunks
+        if len(arrangements) > 1:
             others = f"{readers[0].operator.name!r} takes it otherwise; accepted: one of them in another group"
             raise refused(readers[-1], f"reads constant {step.tensor!r}, and {others}")
-        return next(iter(found.items()))
+        return next(iter(arrangements.items()))
 
     def _move_rows(self, step: Transfer) -> list[IssuedCommand]:
         """A box of a map, in or out. Of part of a row, a last block of fewer channels is moved apart: its columns begin elsewhere in DRAM."""
@@ -330,10 +330,10 @@ class _Encoder:
         reads = [(touched // lanes, min(size, place.slot_bytes // lanes or size))]
         if step.last and call.has(2):
             if prod(call.shape(2)) == 1:  # it comes with the command: a constant of one element is not loaded
-                found = np.unique(np.frombuffer(bias_bytes(call, span), "<i4"))
-                if len(found) > 1:
-                    raise refused(call, f"its bias of one element is {len(found)} numbers in units of its channels; accepted: one for each channel")
-                values["bias_value"] = int(found[0])
+                bias = np.unique(np.frombuffer(bias_bytes(call, span), "<i4"))
+                if len(bias) > 1:
+                    raise refused(call, f"its bias of one element is {len(bias)} numbers in units of its channels; accepted: one for each channel")
+                values["bias_value"] = int(bias[0])
             else:
                 values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
         return WeightLocation(values, block.number, reads)
@@ -353,11 +353,11 @@ class _Encoder:
 
 def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
     """The spans of input channels that single steps of an operator fold."""
-    found: dict[str, set[Span]] = {}
+    spans: dict[str, set[Span]] = {}
     for step in unfold(group.steps):
         if isinstance(step, Compute) and step.inputs is not None:
-            found.setdefault(step.operator, set()).add(step.inputs)
-    return found
+            spans.setdefault(step.operator, set()).add(step.inputs)
+    return spans
 
 
 def _indices(call: Call) -> bytes:
@@ -378,15 +378,17 @@ def _described(entries: Sequence[Entry]) -> Iterator[Command]:
         needed = _payloads(entry)
         if len(needed) > DESCRIPTORS:
             raise Unsupported(f"a loop needs {len(needed)} descriptors; the accelerator has {DESCRIPTORS}")
-        for found, kind in needed.items():
-            if found not in table:
+        for descriptor, kind in needed.items():
+            if descriptor not in table:
                 if not free:
                     oldest = next(known for known in table if known not in needed)
                     free.append(table.pop(oldest))
-                table[found] = free.pop(0)
-                yield Command(Opcode.DESCRIBE, {"stream": 0, **dict(found)} if kind is Kind.TRANSFER else dict(found), table[found], kind)
+                table[descriptor] = free.pop(0)
+                yield Command(
+                    Opcode.DESCRIBE, {"stream": 0, **dict(descriptor)} if kind is Kind.TRANSFER else dict(descriptor), table[descriptor], kind
+                )
             else:
-                table[found] = table.pop(found)
+                table[descriptor] = table.pop(descriptor)
         yield from _commands(entry, table)
     yield Command(Opcode.HALT)
 
@@ -403,7 +405,7 @@ def _placed(command: Command, addresses: Mapping[int, int]) -> Command:
 def _payloads(entry: Entry) -> dict[Payload, Kind]:
     if isinstance(entry, Item):
         return {entry.payload: Kind.COMPUTATION if entry.opcode is Opcode.EXEC else Kind.TRANSFER}
-    return {found: kind for inner in entry.body for found, kind in _payloads(inner).items()}
+    return {descriptor: kind for inner in entry.body for descriptor, kind in _payloads(inner).items()}
 
 
 def _commands(entry: Entry, table: dict[Payload, int]) -> Iterator[Command]:

@@ -94,7 +94,7 @@ def _best(items: Sequence[Item], keys: Sequence[int], at: int, longest: int) -> 
 
 def _shift(items: Sequence[Item], a: int, b: int, period: int) -> list[tuple[int, ...]] | None:
     """How far every command moves from one turn to the next; None if the steps of inner loops differ, or a step is too large for its field."""
-    found: list[tuple[int, ...]] = []
+    moves: list[tuple[int, ...]] = []
     for k in range(period):
         before, after = items[a + k], items[b + k]
         if before.steps != after.steps:
@@ -102,8 +102,8 @@ def _shift(items: Sequence[Item], a: int, b: int, period: int) -> list[tuple[int
         moved = tuple(y - x for x, y in zip(before.numbers, after.numbers, strict=True))
         if not all(_fits(name, step) for name, step in zip(STEP_NAMES, moved, strict=True)):
             return None
-        found.append(moved)
-    return found
+        moves.append(moved)
+    return moves
 
 
 STEP_NAMES = tuple(name for name in STEP_LIMITS if name.endswith("_step0"))

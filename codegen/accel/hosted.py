@@ -20,8 +20,8 @@ def advice(graph: Graph) -> str:
             tail |= 1 << i
     if not tail or tail == flow.everything or any(flow.specs[i].tiling is Tiling.CONTRACT for i in bits(tail)):
         return ""
-    made = [m for m, maker in enumerate(flow.producer) if maker >= 0 and not tail >> maker & 1]
-    ends = [flow.maps[m].name for m in made if flow.is_output[m] or flow.readers[m] & tail]
+    kept = [m for m, maker in enumerate(flow.producer) if maker >= 0 and not tail >> maker & 1]
+    ends = [flow.maps[m].name for m in kept if flow.is_output[m] or flow.readers[m] & tail]
     if not ends or len(ends) > MOST_NAMES:
         return ""
     options = " ".join(f"--end {one_line(name)}" for name in ends)

@@ -44,7 +44,7 @@ class Site:
     weights: Callable[[Call, Compute, Span, int], WeightLocation]  # of some output channels, of a phase, with bias if sums are finished
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
-    made: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile
+    written: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile
     lying: str = ""  # which map lies there by now
 
     def operand(self, call: Call, index: int, box: Box) -> tuple[RowRing, Extent, Tensor]:
@@ -53,7 +53,7 @@ class Site:
         seen = self.tensors[name]
         part = extent(seen, box)
         if name == self.lying:
-            return self.chip.read(self.made, part), part, seen
+            return self.chip.read(self.written, part), part, seen
         known = name if self.chip.knows(name) else self.behind.get(name, name)
         if known != name and dimensions(self.tensors[known]) != dimensions(seen):
             raise refused(
@@ -62,9 +62,9 @@ class Site:
         return self.chip.read(known, part), part, seen
 
 
-def refused(call: Call, found: str) -> Unsupported:
+def refused(call: Call, why: str) -> Unsupported:
     """An operator that the accelerator does not do."""
-    return Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): {found}")
+    return Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,14 @@ class BoxOperation:
     def runs(self) -> Iterator[IssuedCommand]:
         """The commands: as many rows at a time as the accumulators hold columns."""
         site, box, step = self.site, self.box, self.step
-        name = site.made
+        name = site.written
         where = box if self.spread is None else self.spread.where(box)
-        made = site.chip.read(name, where) if step.last else None
+        output = site.chip.read(name, where) if step.last else None
         held = None if step.first and step.last else site.chip.read(name, where, sums=True)
         if self.from_row:
-            made, held = (still(ring) if ring is not None else None for ring in (made, held))
+            output, held = (still(ring) if ring is not None else None for ring in (output, held))
         from_block = min(ring.block for ring in (self.a, self.b) if ring is not None)
-        to_block = min(ring.block for ring in (made, held) if ring is not None)
+        to_block = min(ring.block for ring in (output, held) if ring is not None)
         count, tail = blocks(box.depth, site.lanes)
         values = {"operation": operation(self.call), "first": step.first, "last": step.last, "out_blocks": count, "out_tail": tail, "o_slots": 1}
         values |= self.values | _ring("a", self.a, from_block)
@@ -120,16 +120,16 @@ class BoxOperation:
         if second is not None:
             values |= _ring("b", second, from_block if held is None else to_block)
             values["b_base"] += second.column * second.column_words
-        if made is not None:
-            values |= {"o_step": 1, "o_row_step": 1} | _ring("o", made, to_block)
-            values["o_base"] += made.column
+        if output is not None:
+            values |= {"o_step": 1, "o_row_step": 1} | _ring("o", output, to_block)
+            values["o_base"] += output.column
             if self.spread is not None:
                 values |= {"o_step": self.spread.right, "o_row_step": self.spread.down, "o_row": self.spread.row}
         if self.weights is not None:
             values |= self.weights.values
         slot = self.weights.number if self.weights is not None else 0
         factor = box.channels[0] // site.lanes if values.get("scale") == Scale.CHANNEL else 0
-        into = made or held
+        into = output or held
         assert into is not None
         placed: dict[Span, Payload] = {}
         for (top, bottom), strip in bands(box.rows, box.columns, ACCUMULATORS):
@@ -142,19 +142,19 @@ class BoxOperation:
 
     def _placed(self, values: Mapping[str, int], second: RowRing | None, columns: Span) -> dict[str, int]:
         """The descriptor for some columns of the box."""
-        window, found, x = self.window, dict(values), columns[0] - self.box.columns[0]
+        window, fields, x = self.window, dict(values), columns[0] - self.box.columns[0]
         shift = self.a.shift % self.a.slots
         pad_rows, height = window.pad_rows, dimensions(self.a_tensor)[1]
         if height == 1 and window.rows == 1:
-            found |= {"a_slots": 1}
-            found["a_base"] += shift * self.a.slot_words
+            fields |= {"a_slots": 1}
+            fields["a_base"] += shift * self.a.slot_words
             shift = 0
         elif shift:
             if (self.box.rows[0] + self.from_row) * window.stride_rows < pad_rows:
                 raise refused(self.call, "its operand's rows are numbered from the middle of a ring, and it reads padding above them")
             pad_rows, height = pad_rows - shift, height + shift
         first = columns[0] * window.stride_columns - window.pad_columns  # column of the operand that the window begins at
-        found |= {
+        fields |= {
             "a_height": height,
             "a_width": self.a.width,
             "kernel_rows": window.rows,
@@ -167,10 +167,10 @@ class BoxOperation:
             "o_width": columns[1] - columns[0],
         }
         if self.step.last:
-            found["o_base"] += x * found["o_step"]
-        if second is not None and not found.get("b_vector"):
-            found["b_base"] += x * second.column_words
-        return found
+            fields["o_base"] += x * fields["o_step"]
+        if second is not None and not fields.get("b_vector"):
+            fields["b_base"] += x * second.column_words
+        return fields
 
     def _reads(self, y: int, rows: int, count: int, held: RowRing | None) -> list[Words]:
         window, part = self.window, self.a_part
@@ -178,12 +178,12 @@ class BoxOperation:
         first = max(at * window.stride_rows - window.pad_rows, part.rows[0])
         stop = min((at + rows - 1) * window.stride_rows - window.pad_rows + (window.rows - 1) * window.dilation + 1, part.rows[1])
         inner = blocks(part.depth, self.site.lanes)[0]
-        found = [self.a.words(row, inner) for row in range(first, stop)]
+        words = [self.a.words(row, inner) for row in range(first, stop)]
         if self.b is not None:
-            found += [self.b.words(row, inner) for row in range(y, y + rows)]
+            words += [self.b.words(row, inner) for row in range(y, y + rows)]
         if held is not None and not self.step.first:
-            found += [held.words(row, count) for row in range(y, y + rows)]
-        return found + self.reads + (self.weights.reads if self.weights else [])
+            words += [held.words(row, count) for row in range(y, y + rows)]
+        return words + self.reads + (self.weights.reads if self.weights else [])
 
 
 def still(ring: RowRing) -> RowRing:

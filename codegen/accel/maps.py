@@ -78,13 +78,13 @@ def unpacked(memory: np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
     """A map that lies in the accelerator's memory, uint8."""
     c, h, w = dimensions(stored)
     rows = memory[stored.address : stored.address + h * stored.row_bytes].reshape(h, stored.row_bytes)
-    found = np.empty((c, h, w), np.uint8)
+    values = np.empty((c, h, w), np.uint8)
     at = 0
     for first in range(0, c, lanes):
         n = min(lanes, c - first)
-        found[first : first + n] = rows[:, at : at + w * n].reshape(h, w, n).transpose(2, 0, 1)
+        values[first : first + n] = rows[:, at : at + w * n].reshape(h, w, n).transpose(2, 0, 1)
         at += w * n
-    return found.view(stored.dtype).reshape(stored.shape)
+    return values.view(stored.dtype).reshape(stored.shape)
 
 
 def row_bytes(tensor: Tensor, align: int) -> int:
@@ -99,19 +99,19 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
     Raises Unsupported, and InvalidPlan for maps that the network does not have.
     """
     stored = dict.fromkeys(name for group in plan.groups for name in (*group.outputs, *group.spilled))
-    found: dict[str, StoredMap] = {}
+    maps: dict[str, StoredMap] = {}
     for name in [*graph.inputs, *stored]:
         if name not in graph.tensors:
             raise InvalidPlan(f"groups: found output {name!r}; accepted: a map of the network")
         tensor = graph.tensors[name]
         size = row_bytes(tensor, BEAT_BYTES)
-        found[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
+        maps[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
         address = round_up(address + size * dimensions(tensor)[1], ALIGN)
     if address > ADDRESSED_BYTES:
         raise Unsupported(f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}")
     behind = Dataflow.of(graph).behind
     outputs = [behind.get(name, name) for name in graph.outputs]
-    if absent := [name for name in outputs if name not in found]:
+    if absent := [name for name in outputs if name not in maps]:
         raise InvalidPlan(f"groups: found none that stores {absent[0]!r}, an output of the network")
-    inputs = tuple(found[name] for name in graph.inputs)
-    return MemoryMap(found, inputs, tuple(found[name] for name in outputs), address)
+    inputs = tuple(maps[name] for name in graph.inputs)
+    return MemoryMap(maps, inputs, tuple(maps[name] for name in outputs), address)

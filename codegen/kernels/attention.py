@@ -90,11 +90,11 @@ class AttentionKernel:
         wide, more = divmod(len(lanes), count)
         ends = accumulate([wide + 1] * more + [wide] * (count - more), initial=0)
         tiles = [QueryTile(tuple(lanes[a:b]), target) for a, b in pairwise(ends)]
-        found: list[TileRun] = []
+        runs: list[TileRun] = []
         for tile, alike in groupby(tiles):
-            first = found[-1].first + found[-1].count * found[-1].tile.queries if found else 0
-            found.append(TileRun(tile, first, len([*alike])))
-        return found
+            first = runs[-1].first + runs[-1].count * runs[-1].tile.queries if runs else 0
+            runs.append(TileRun(tile, first, len([*alike])))
+        return runs
 
     @cached_property
     def _seen(self) -> np.ndarray | None:
@@ -105,22 +105,22 @@ class AttentionKernel:
         if self.form.window is None:
             return None
         first, stop = self.form.window
-        step, found = max(run.tile.keys for run in self.runs), list[tuple[int, ...]]()
+        step, spans = max(run.tile.keys for run in self.runs), list[tuple[int, ...]]()
         for run in self.runs:
             for k in range(run.count):
                 at = run.first + k * run.tile.queries
                 own = slice(at, at + run.tile.queries)
                 low, high = int(first[own].min()) // step * step, min(-(-int(stop[own].max()) // step) * step, self.form.keys)
-                found.append((low, high, int(first[own].max()), int(stop[own].min())))
-        return np.array(found, np.int32)
+                spans.append((low, high, int(first[own].max()), int(stop[own].min())))
+        return np.array(spans, np.int32)
 
     def _hidden(self, window: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """(2, queries) of each: the first key that it sees, and how many; what lies behind the last query sees all."""
         first, stop = window
-        found = np.zeros((2, self.operands.padded), np.int32)
-        found[1] = self.form.keys
-        found[:, : self.queries] = first, stop - first
-        return found
+        spans = np.zeros((2, self.operands.padded), np.int32)
+        spans[1] = self.form.keys
+        spans[:, : self.queries] = first, stop - first
+        return spans
 
     @cached_property
     def block(self) -> int:
@@ -191,7 +191,7 @@ class AttentionKernel:
     def _operands(self, tile: QueryTile) -> str:
         """What a block of keys is to a tile that begins at query `at`."""
         k, v = ("k", "v") if self.copied else ("b", "c")
-        found = [
+        operands = [
             f"{k} + {self.k.first} + from * {self.k.across}",
             f"{v} + {self.v.first} + from * {self.v.down}",
             "w",
@@ -199,10 +199,10 @@ class AttentionKernel:
             self._queries(tile),
             "keys",
         ]
-        found += [f"{x.name} + {x.matrix.first} + at * {x.matrix.down} + from * {x.matrix.across}" for x in self.operands.scores.operands]
+        operands += [f"{x.name} + {x.matrix.first} + at * {x.matrix.down} + from * {x.matrix.across}" for x in self.operands.scores.operands]
         if self._seen is not None:
-            found += ["from", "from < ends[4 * t + 2] || from + keys > ends[4 * t + 3] ? hidden + at : NULL"]
-        return ", ".join(found)
+            operands += ["from", "from < ends[4 * t + 2] || from + keys > ends[4 * t + 3] ? hidden + at : NULL"]
+        return ", ".join(operands)
 
     def _each_tile(self, out: Writer, names: Sequence[str], state: int, arguments: Callable[[QueryTile], str], keys: str = "") -> None:
         """A loop over the tiles of a band; `names`: the function for each run of them. With `keys`, what says which, for those that see any."""

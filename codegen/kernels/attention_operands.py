@@ -114,9 +114,9 @@ class AttentionOperands:
         self.depth, self.width = form.product.shape(0)[-1], form.mixing.result[-1]
         self.a, self.b = self._operand(form.product, 0), self._operand(form.product, 1)
         self.v = self._operand(form.mixing, 1)
-        made = fused.layouts(fused.result)
-        down, across = made.strides[-2:]
-        self.y = HeadMatrix(fused.address(fused.result, "0"), fused.stored(fused.result).ctype, _stack(made, made.shape), down, across)
+        written = fused.layouts(fused.result)
+        down, across = written.strides[-2:]
+        self.y = HeadMatrix(fused.address(fused.result, "0"), fused.stored(fused.result).ctype, _stack(written, written.shape), down, across)
         self.scores = self._before()
 
     @property
@@ -175,8 +175,8 @@ class AttentionOperands:
             return f"SPLAT_@({number(float(value.reshape(-1)[0]))})"
         name = f"x{len(operands)}"
         if value is None:
-            found = self._operand(call, index)
-            operands.append(ScoreOperand(name, found, turned=found.down > 0))
+            matrix = self._operand(call, index)
+            operands.append(ScoreOperand(name, matrix, turned=matrix.down > 0))
         else:
             operands.append(ScoreOperand(name, self._turned(call, value), turned=False))
         return f"{name}v"
@@ -199,8 +199,8 @@ def _matrix(call: Call, seen: MapLayout, pointer: str, ctype: str) -> HeadMatrix
 
 def _stack(seen: MapLayout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """The axes of a result before its last two, and how far apart an operand lies along them: 0 where it is broadcast."""
-    rank, found = len(result), list[tuple[int, int]]()
+    rank, axes = len(result), list[tuple[int, int]]()
     for axis, extent in enumerate(result[:-2]):
         at = axis - rank + len(seen.shape)
-        found.append((extent, seen.strides[at] if at >= 0 and seen.shape[at] > 1 else 0))
-    return tuple(found)
+        axes.append((extent, seen.strides[at] if at >= 0 and seen.shape[at] > 1 else 0))
+    return tuple(axes)

@@ -178,8 +178,8 @@ class TileFunctions:
             places = f"w, k + {at} * {self.k.across}, s + {at} * {tile.pitch}"
             return f"{products[keys]}({places}{more.replace('AT', at)});"
 
-        found = [f"for (int i = 0; i + {step} <= keys; i += {step}) {call(step, 'i')}"]
-        return found + [f"if (keys % {step}) {call(keys, f'(keys - {keys})')}" for keys in rest]
+        statements = [f"for (int i = 0; i + {step} <= keys; i += {step}) {call(step, 'i')}"]
+        return statements + [f"if (keys % {step}) {call(keys, f'(keys - {keys})')}" for keys in rest]
 
     def _products(self, tile: QueryTile, keys: int, *, weights: bool = False) -> str:
         """The function that makes scores of some keys, or their weights by the maximum that is known, added to `sums`."""
@@ -231,16 +231,16 @@ class TileFunctions:
             with body.block(f"for (int j = 0; j < keys; j++, s += {tile.pitch})"):
                 for w, (lanes, at) in enumerate(tile.vectors):
                     lines = [f"v@ x = *(const u@ *)(s + {at});", *scores.statements(tile.pitch, at, "j")]
-                    found = scores.result
+                    score = scores.result
                     if hiding:
                         padded = self.operands.padded
                         lines.append(f"i@ first = *(const i@ *)(hidden + {at}), seen = *(const i@ *)(hidden + {padded + at});")
                         lines.append("i@ there = (i@)((i@){0} + (uint32_t)(key + j) - first < seen);")
-                        found = f"SELECT_@(there, {found}, SPLAT_@(-INFINITY))"
+                        score = f"SELECT_@(there, {score}, SPLAT_@(-INFINITY))"
                     if scores.lines or hiding:
-                        lines += [f"v@ z = {found};", f"*(u@ *)(s + {at}) = z;"]
-                        found = "z"
-                    lines.append(f"m{w} = max_@(m{w}, {found});")
+                        lines += [f"v@ z = {score};", f"*(u@ *)(s + {at}) = z;"]
+                        score = "z"
+                    lines.append(f"m{w} = max_@(m{w}, {score});")
                     with body.block(""):
                         body.all(line.replace("@", str(lanes)) for line in lines)
 

@@ -25,12 +25,12 @@ IN_LANES = np.arange(BLOCK).reshape(4, 4, 4).transpose(1, 0, 2).reshape(-1)
 
 def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
     """The kernel of a convolution of every channel on its own."""
-    source, made = extents(fused, window.map), extents(fused, fused.result)
-    full = made.channels // BLOCK
+    source, output = extents(fused, window.map), extents(fused, fused.result)
+    full = output.channels // BLOCK
     products = _in_lanes(products, full)
     across = [Channels(0, (LANES,) * 4, full)] * (full > 0)
-    across += [Channels(full * BLOCK, (LANES,), -(-(made.channels % BLOCK) // LANES))] * (made.channels % BLOCK > 0)
-    along = pixels(made.pixels, min(PIXELS, made.pixels), window.strides[1], (), source.pixels)
+    across += [Channels(full * BLOCK, (LANES,), -(-(output.channels % BLOCK) // LANES))] * (output.channels % BLOCK > 0)
+    along = pixels(output.pixels, min(PIXELS, output.pixels), window.strides[1], (), source.pixels)
     names: dict[tuple[int, int], str] = {}
     for size, wide in dict.fromkeys((part.size, len(c.lanes)) for c in across for part in along):
         name = f"{fused.name}_{len(names)}"
@@ -51,7 +51,7 @@ def depthwise(out: CModule, fused: FusedKernel, window: KernelWindow, products: 
             for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.channels} + c"
-                out(f"{names[part.size, wide]}(x, {move}, w, by, y + p * {made.channels} + c, c{ends.argument});")
+                out(f"{names[part.size, wide]}(x, {move}, w, by, y + p * {output.channels} + c, c{ends.argument});")
 
 
 def _in_lanes(products: Products, full: int) -> Products:
@@ -70,7 +70,7 @@ def _taps(weights: np.ndarray) -> np.ndarray:
 
 def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, products: Products, name: str) -> Writer:
     """Pixel by pixel of the row that is read: what it adds to the pixels of the result, and the result that is finished with it."""
-    out, source, made = Writer(), extents(fused, window.map), extents(fused, fused.result)
+    out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
     (height, width), flip, ends = window.kernel, is_signed(fused, window.map), Bytes.of(fused)
     fours, beside, per = -(-height // 4), products.shifted is not None, products.rows * LANES
     with tile_function(out, fused, name):
@@ -97,8 +97,8 @@ def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, produc
                     highers = [f"words(by + {v * per + per - LANES})" for v in range(wide)]
                     out.all(f"s{p}_{v} = _mm512_add_epi32(s{p}_{v}, _mm512_mullo_epi32(e{p}_{v}, {highers[v]}));" for v in range(wide))
                 values = [products.scaling.value(f"s{p}_{v}", f"by + {v * per + LANES}") for v in range(wide)]
-                some = f"(c + {LANES} <= {made.channels} ? 0xffff : {(1 << made.channels % LANES) - 1:#x})" if made.channels % LANES else ""
-                ends.put(out, f"y + {p * made.channels}", values, some if wide == 1 else "", in_lanes=wide == 4)
+                some = f"(c + {LANES} <= {output.channels} ? 0xffff : {(1 << output.channels % LANES) - 1:#x})" if output.channels % LANES else ""
+                ends.put(out, f"y + {p * output.channels}", values, some if wide == 1 else "", in_lanes=wide == 4)
     return out
 
 

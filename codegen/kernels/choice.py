@@ -42,8 +42,8 @@ def first_match(kernels: Iterable[Kernel], fused: FusedKernel) -> tuple[KernelCh
     """The first kernel that takes an operator, and the refusals of those before it."""
     refused: list[KernelRefusal] = []
     for kernel in kernels:
-        found = kernel.match(fused)
-        if isinstance(found, KernelChoice):
-            return found, tuple(refused)
-        refused.append(found)
+        match = kernel.match(fused)
+        if isinstance(match, KernelChoice):
+            return match, tuple(refused)
+        refused.append(match)
     return None, tuple(refused)

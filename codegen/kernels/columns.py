@@ -35,7 +35,7 @@ def ordered(bias: np.ndarray) -> np.ndarray:
 
 def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, name: str) -> Writer:
     """The function of a tile of pixels and 32 channels."""
-    out, source, made = Writer(), fused.images(window.map), fused.images(fused.result)
+    out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
     rows, columns = window.kernel
     taps: dict[int, list[tuple[int, int]]] = {}  # elements from the first -> (pixel, column) that read there
     for p in range(part.size):
@@ -67,5 +67,5 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, name: str) -> W
                             out(f"s{p}_0 = dot_16(s{p}_0, low, w{column}_0), s{p}_1 = dot_16(s{p}_1, high, w{column}_1);")
         for p in range(part.size):
             out(f"const v16 low{p} = s{p}_0, high{p} = s{p}_1;", f"s{p}_0 = first_16(low{p}, high{p}), s{p}_1 = second_16(low{p}, high{p});")
-        fused.store(out, part.size, (16, 16), made.channels, "s{p}_{k}")
+        fused.store(out, part.size, (16, 16), output.channels, "s{p}_{k}")
     return out

@@ -18,10 +18,10 @@ FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np.ndarray, bias: np.ndarray | None) -> None:
     """The kernel; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
-    source, made = fused.images(window.map), fused.images(fused.result)
-    shift = np.zeros(made.channels, np.float32) if bias is None else bias
-    across, size = tile(made.channels, made.pixels, fused.target)
-    along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
+    source, output = fused.images(window.map), fused.images(fused.result)
+    shift = np.zeros(output.channels, np.float32) if bias is None else bias
+    across, size = tile(output.channels, output.pixels, fused.target)
+    along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
     rows, in_pairs = weights.shape[2], not fused.stored(window.map).floats
     variants: dict[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]], str] = {}
     for channels in across:
@@ -49,7 +49,7 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, weights:
                 name = variants[part.size, part.missing, channels.lanes]
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch}"
-                out(f"{name}(x, from, to, {move}, w, b, y + p * {made.pitch} + c{fused.arguments('p', 'c', made.channels)});")
+                out(f"{name}(x, from, to, {move}, w, b, y + p * {output.pitch} + c{fused.arguments('p', 'c', output.channels)});")
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
@@ -60,7 +60,7 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
 
 def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
-    out, source, made = Writer(), fused.images(window.map), fused.images(fused.result)
+    out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
     inputs = source.channels
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     columns, per_tap = len(window.reach), inputs * channels.width
@@ -107,5 +107,5 @@ def _tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chan
                             end(there)
             if split and not by_tap:
                 end(range(part.size))
-        fused.store(out, part.size, channels.lanes, made.channels, "t{p}_{k}" if split else "s{p}_{k}")
+        fused.store(out, part.size, channels.lanes, output.channels, "t{p}_{k}" if split else "s{p}_{k}")
     return out

@@ -46,10 +46,10 @@ def average_pool(out: CModule, fused: FusedKernel, window: KernelWindow, divisor
 
 
 def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) -> None:
-    source, made = fused.images(window.map), fused.images(fused.result)
-    size = max(1, min(MOST, made.pixels, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
-    along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
-    across = _across(fused, window, fold, made.channels)
+    source, output = fused.images(window.map), fused.images(fused.result)
+    size = max(1, min(MOST, output.pixels, fused.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
+    along = pixels(output.pixels, size, window.strides[1], window.reach, source.pixels)
+    across = _across(fused, window, fold, output.channels)
     variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
     for channels in across:
         for part in along:
@@ -62,7 +62,7 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
         out.all(fused.declarations(out))
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         if fold.divisors is not None:
-            out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {made.pixels};")
+            out(f"const float *d = {out.constant(1 / fold.divisors)} + r * {output.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
         by_pixels = fused.partitions_better(tile_costs(along), tile_costs(across))
         for channels in fused.tiles(out, across, "t", split=not by_pixels):
@@ -71,9 +71,9 @@ def _kernel(out: CModule, fused: FusedKernel, window: KernelWindow, fold: Fold) 
             for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch} + c"
-                extras = fused.arguments("p", "c", made.channels)
+                extras = fused.arguments("p", "c", output.channels)
                 name = variants[part.size, part.missing, channels.width]
-                out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.pitch} + c{extras});")
+                out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {output.pitch} + c{extras});")
 
 
 def _across(fused: FusedKernel, window: KernelWindow, fold: Fold, count: int) -> list[Channels]:
@@ -102,7 +102,7 @@ def _constants(out: CModule, window: KernelWindow, fold: Fold, channels: Channel
 
 
 def _tile(fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, lanes: int, name: str) -> Writer:
-    out, source, made = Writer(), fused.images(window.map), fused.images(fused.result)
+    out, source, output = Writer(), fused.images(window.map), fused.images(fused.result)
     rows, width = window.kernel
     weighted, divided = fold.weights is not None, fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
@@ -132,5 +132,5 @@ def _tile(fused: FusedKernel, window: KernelWindow, fold: Fold, part: Pixels, la
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))
-        fused.store(out, part.size, (lanes,), made.channels, "s{p}")
+        fused.store(out, part.size, (lanes,), output.channels, "s{p}")
     return out

@@ -73,8 +73,8 @@ class Products:
 
 def extents(fused: FusedKernel, m: int) -> Image:
     """Extents of a map of bytes. Raises Unsupported."""
-    found = fused.layouts(m).extents
-    return found.flat if fused.flat else found
+    image = fused.layouts(m).extents
+    return image.flat if fused.flat else image
 
 
 def ctype(fused: FusedKernel, m: int) -> str:
@@ -104,14 +104,14 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
 
     `block`: bytes that are read at once; there are so many behind the row.
     """
-    source, made = extents(fused, window.map), extents(fused, fused.result)
+    source, output = extents(fused, window.map), extents(fused, fused.result)
     count, channels = window.kernel[0], source.channels
     out(f"const uint8_t *x[{count}];")
     if whole_rows(fused, window) and channels % block == 0:
         row = f"(r * {window.strides[0]} + k * {window.dilations[0]})" if not fused.flat else "r"
         out(f"for (int k = 0; k < {count}; k++) x[k] = (const uint8_t *){fused.address(window.map, row)};")
         return
-    reach = (made.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1  # pixels
+    reach = (output.pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1  # pixels
     left = window.pads[1]
     inside = max(min(source.pixels, reach - left), 0)
     size = -(-(reach * channels + block) // 64) * 64
@@ -130,11 +130,11 @@ def rows(out: CModule, fused: FusedKernel, window: KernelWindow, fill: int, bloc
 
 def whole_rows(fused: FusedKernel, window: KernelWindow) -> bool:
     """Whether the window never reaches beyond the map."""
-    source, made = extents(fused, window.map), extents(fused, fused.result)
+    source, output = extents(fused, window.map), extents(fused, fused.result)
     ends = [
         (count - 1) * stride + (kernel - 1) * dilation - pad
         for count, stride, kernel, dilation, pad in zip(
-            (made.rows, made.pixels), window.strides, window.kernel, window.dilations, window.pads, strict=True
+            (output.rows, output.pixels), window.strides, window.kernel, window.dilations, window.pads, strict=True
         )
     ]
     return not any(window.pads) and ends[0] < source.rows and ends[1] < source.pixels
@@ -145,10 +145,10 @@ def whole_rows(fused: FusedKernel, window: KernelWindow) -> bool:
 
 def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
     """The kernel of a convolution without groups: register tiles of pixels x channels."""
-    source, made = extents(fused, window.map), extents(fused, fused.result)
+    source, output = extents(fused, window.map), extents(fused, fused.result)
     target = replace(fused.target, accumulators=SUMS if products.shifted is None else SUMS_BESIDE)
-    across, size = tile(-(-made.channels // LANES) * LANES, made.pixels, target)
-    along = pixels(made.pixels, size, window.strides[1], (), source.pixels)
+    across, size = tile(-(-output.channels // LANES) * LANES, output.pixels, target)
+    along = pixels(output.pixels, size, window.strides[1], (), source.pixels)
     runs = _runs(window, source.channels)
     variants: dict[tuple[int, int], str] = {}
     for channels in across:
@@ -173,7 +173,7 @@ def convolution(out: CModule, fused: FusedKernel, window: KernelWindow, products
             for part in fused.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 name = variants[part.size, wide]
-                out(f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {made.channels} + c, c{ends.argument});")
+                out(f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {output.channels} + c, c{ends.argument});")
 
 
 def _runs(window: KernelWindow, channels: int) -> list[tuple[int, list[int]]]:
@@ -195,7 +195,7 @@ def _packed(weights: np.ndarray, runs: list[tuple[int, list[int]]]) -> np.ndarra
 
 
 def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> Writer:
-    out, source, made = Writer(), extents(fused, window.map), extents(fused, fused.result)
+    out, source, output = Writer(), extents(fused, window.map), extents(fused, fused.result)
     step, flip = window.strides[1] * source.channels, is_signed(fused, window.map)
     with tile_function(out, fused, name):
         for k in range(wide):
@@ -221,7 +221,7 @@ def _tile(fused: FusedKernel, window: KernelWindow, size: int, wide: int, runs: 
             for k in range(wide):
                 out(f"const __m512i higher{k} = words(by + {k * products.rows * LANES + at});")
                 out.all(f"s{p}_{k} = _mm512_add_epi32(s{p}_{k}, _mm512_mullo_epi32(e{p}, higher{k}));" for p in range(size))
-        _store(out, fused, size, wide, made.channels, products)
+        _store(out, fused, size, wide, output.channels, products)
     return out
 
 

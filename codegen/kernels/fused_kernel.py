@@ -67,8 +67,8 @@ class FusedKernel:
 
     def images(self, m: int) -> Image:
         """Extents of a map. Raises Unsupported."""
-        found = self.layouts(m)
-        return found.whole if self.flat else found.image
+        layout = self.layouts(m)
+        return layout.whole if self.flat else layout.image
 
     def pointer(self, m: int) -> str:
         """C type of the address of an element of a float32 map, up to the name."""
@@ -103,10 +103,10 @@ class FusedKernel:
             raise self.unsupported(f"input {index} is computed, or the model has no values for it", "constants with values")
         return value
 
-    def unsupported(self, found: str, accepted: str) -> Unsupported:
+    def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for an anchor that no kernel knows."""
         operator = self.call.operator
-        return Unsupported(f"node {operator.name!r} ({operator.kind}): found {found}; generated C accepts {accepted}")
+        return Unsupported(f"node {operator.name!r} ({operator.kind}): found {refused}; generated C accepts {accepted}")
 
     # -- epilogues as parameters of a function -------------------------------------------------------------------------------------------------
 
@@ -141,8 +141,8 @@ class FusedKernel:
             return self.address(extra.map, "r" if self._by_row(extra) else "0")
         if not self._by_row(extra):
             return extra.place(out.blob)
-        made = self.images(self.result)
-        return f"{extra.place(out.blob)} + r * { {'element': made.row, 'pixel': made.pixels}.get(extra.reach, made.row // extra.every) }"
+        output = self.images(self.result)
+        return f"{extra.place(out.blob)} + r * { {'element': output.row, 'pixel': output.pixels}.get(extra.reach, output.row // extra.every) }"
 
     def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1) -> None:
         """The epilogue on a tile of sums, and the stores; `name`: C variable of those of a pixel and a vector, `step`: from one pixel to the next."""

@@ -11,13 +11,13 @@ from codegen.writer import Writer
 
 def gather(out: Writer, fused: FusedKernel, table: str, rows: int, indices: MapLayout, where: str) -> None:
     """The kernel of a Gather of whole rows of a table, by indices that lie as said; indices beside the table are clamped."""
-    made = fused.images(fused.result)
+    output = fused.images(fused.result)
     with out.kernel(fused.name):
         out(f"const {indices.ctype} *at = {where};", f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
-        with fused.each_pixel(out, made.pixels):
+        with fused.each_pixel(out, output.pixels):
             out(f"int64_t k = (int64_t)at[{_index(fused, indices)}];")
             out(f"k = k < 0 ? k + {rows} : k;", f"k = k < 0 ? 0 : k >= {rows} ? {rows - 1} : k;")
-            out(f"memcpy(y + p * {made.pitch}, {table} + k * {made.channels}, {made.channels} * sizeof *y);")
+            out(f"memcpy(y + p * {output.pitch}, {table} + k * {output.channels}, {output.channels} * sizeof *y);")
 
 
 def _index(fused: FusedKernel, indices: MapLayout) -> str:
@@ -42,5 +42,5 @@ def separation(out: Writer, fused: FusedKernel, source: int, results: Sequence[t
         out.all(f"{fused.pointer(m)}y{k} = {fused.address(m, 'r')};" for k, (m, _) in enumerate(results))
         with fused.each_pixel(out, read.pixels):
             for k, (m, first) in enumerate(results):
-                made = fused.images(m)
-                fused.copy(out, (m, f"y{k} + p * {made.pitch}"), (source, f"a + p * {read.pitch} + {first}"), made.channels)
+                output = fused.images(m)
+                fused.copy(out, (m, f"y{k} + p * {output.pitch}"), (source, f"a + p * {read.pitch} + {first}"), output.channels)

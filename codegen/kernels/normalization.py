@@ -16,22 +16,22 @@ from codegen.writer import CModule, Writer
 
 def softmax(out: CModule, fused: FusedKernel, source: int) -> None:
     """The kernel of a softmax over the channels of every pixel."""
-    made = fused.images(fused.result)
+    output = fused.images(fused.result)
     with out.kernel(fused.name), _each_pixel(out, fused, source):
-        out(f"{fused.pointer(fused.result)}to = y + p * {made.pitch};")
+        out(f"{fused.pointer(fused.result)}to = y + p * {output.pitch};")
         powers = "to" if fused.stored(fused.result).floats else "powers"
         if powers != "to":
-            out(f"float *powers = {out.scratch(made.channels)};")
-        for lanes in _fold(out, fused, "most", made.channels, "-INFINITY"):
+            out(f"float *powers = {out.scratch(output.channels)};")
+        for lanes in _fold(out, fused, "most", output.channels, "-INFINITY"):
             out(f"most{lanes} = max_{lanes}(most{lanes}, {fused.load(source, lanes, 'from + c')});")
-        out(f"const float most = {_largest(fused, made.channels)};")
-        for lanes in _fold(out, fused, "sum", made.channels, "0.0f"):
+        out(f"const float most = {_largest(fused, output.channels)};")
+        for lanes in _fold(out, fused, "sum", output.channels, "0.0f"):
             out(f"v{lanes} e = exp_{lanes}({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
             out(f"*(u{lanes} *)({powers} + c) = e;")
-        out(f"const float share = 1.0f / ({_sum(fused, made.channels)});")
-        for lanes in fused.over(out, made.channels):
+        out(f"const float share = 1.0f / ({_sum(fused, output.channels)});")
+        for lanes in fused.over(out, output.channels):
             out(f"v{lanes} s = *(const u{lanes} *)({powers} + c) * SPLAT_{lanes}(share);")
-            out.all(fused.finish("s", lanes, "p", "c", made.channels))
+            out.all(fused.finish("s", lanes, "p", "c", output.channels))
             out(fused.put(lanes, "to + c", "s"))
 
 
@@ -41,36 +41,36 @@ def layer_normalization(
     """The kernel of a LayerNormalization over channels; `vectors`: scale and, if there is one, bias, as constants or by C expressions for their
     addresses, of elements `held`.
     """
-    made, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
+    output, names = fused.images(fused.result), ("scale", "bias")[: len(vectors)]
     addresses = [value if isinstance(value, str) else out.constant(value) for value in vectors]
     with out.kernel(fused.name):
         out.all(f"const {element.ctype} *{name} = {address};" for element, name, address in zip(held, names, addresses, strict=True))
         with _each_pixel(out, fused, source):
-            out(f"{fused.pointer(fused.result)}to = y + p * {made.pitch};")
-            for lanes in _fold(out, fused, "sum", made.channels, "0.0f"):
+            out(f"{fused.pointer(fused.result)}to = y + p * {output.pitch};")
+            for lanes in _fold(out, fused, "sum", output.channels, "0.0f"):
                 out(f"sum{lanes} += {fused.load(source, lanes, 'from + c')};")
-            out(f"const float mean = ({_sum(fused, made.channels)}) * (1.0f / {made.channels}.0f);")
-            for lanes in _fold(out, fused, "square", made.channels, "0.0f"):
+            out(f"const float mean = ({_sum(fused, output.channels)}) * (1.0f / {output.channels}.0f);")
+            for lanes in _fold(out, fused, "square", output.channels, "0.0f"):
                 out(f"v{lanes} d = {fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
-            out(f"const float share = 1.0f / sqrtf(({_sum(fused, made.channels, 'square')}) * (1.0f / {made.channels}.0f) + {number(epsilon)});")
-            for lanes in fused.over(out, made.channels):
+            out(f"const float share = 1.0f / sqrtf(({_sum(fused, output.channels, 'square')}) * (1.0f / {output.channels}.0f) + {number(epsilon)});")
+            for lanes in fused.over(out, output.channels):
                 out(f"v{lanes} s = ({fused.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
                 loads = [element.load(lanes, f"{name} + c") for element, name in zip(held, names, strict=True)]
                 out(f"s = s * {' + '.join(loads)};")
-                out.all(fused.finish("s", lanes, "p", "c", made.channels))
+                out.all(fused.finish("s", lanes, "p", "c", output.channels))
                 out(fused.put(lanes, "to + c", "s"))
 
 
 def sums(out: CModule, fused: FusedKernel, source: int, factor: str) -> None:
     """The kernel of a sum over the channels of every pixel, times a factor in C."""
-    read, made = fused.images(source), fused.images(fused.result)
-    pixel, channel = ("p", "0") if made.channels == 1 else (f"p / {made.channels}", f"p % {made.channels}")
+    read, output = fused.images(source), fused.images(fused.result)
+    pixel, channel = ("p", "0") if output.channels == 1 else (f"p / {output.channels}", f"p % {output.channels}")
     with out.kernel(fused.name), _each_pixel(out, fused, source):
         for lanes in _fold(out, fused, "sum", read.channels, "0.0f"):
             out(f"sum{lanes} += {fused.load(source, lanes, 'from + c')};")
         out(f"float s = ({_sum(fused, read.channels)}) * {factor};")
-        out.all(fused.finish("s", 1, pixel, channel, made.channels))
-        out(fused.stored(fused.result).write(f"y[{f'{pixel} * {made.pitch} + {channel}' if made.gap else 'p'}]", "s"))
+        out.all(fused.finish("s", 1, pixel, channel, output.channels))
+        out(fused.stored(fused.result).write(f"y[{f'{pixel} * {output.pitch} + {channel}' if output.gap else 'p'}]", "s"))
 
 
 @contextmanager
@@ -100,8 +100,8 @@ def _sum(fused: FusedKernel, count: int, name: str = "sum") -> str:
 
 
 def _largest(fused: FusedKernel, count: int) -> str:
-    found = ""
+    largest = ""
     for lanes in _widths(fused, count):
         part = f"largest_{lanes}(most{lanes})"
-        found = f"max_1({found}, {part})" if found else part
-    return found
+        largest = f"max_1({largest}, {part})" if largest else part
+    return largest

@@ -34,7 +34,7 @@ def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray
 
 def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Channels, name: str) -> Writer:
     """The function of a tile."""
-    out, made = Writer(), fused.images(fused.result)
+    out, output = Writer(), fused.images(fused.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     x, y = fused.pointer(window.map), fused.pointer(fused.result)
     head = f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const float *restrict b, {y}restrict y"
@@ -48,7 +48,7 @@ def tile(fused: FusedKernel, window: KernelWindow, part: Pixels, channels: Chann
                 _row(out, fused, window, part, channels)
             else:
                 _columns(out, fused, window, part, channels)
-        fused.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
+        fused.store(out, part.size, channels.lanes, output.channels, "s{p}_{k}")
     return out
 
 

@@ -30,10 +30,10 @@ class _Stack:
     @property
     def count(self) -> int:
         """Of products."""
-        found = 1
+        products = 1
         for extent, *_ in self.heads:
-            found *= extent
-        return found
+            products *= extent
+        return products
 
 
 def product(fused: FusedKernel) -> Write:
@@ -54,21 +54,23 @@ def product(fused: FusedKernel) -> Write:
 
 def _stack(fused: FusedKernel, a: MapLayout, b: MapLayout) -> _Stack:
     """Raises Unsupported."""
-    made = fused.layouts(fused.result).packed
-    rank = len(made.shape)
-    if min(len(a.shape), len(b.shape)) < 2 or made.order[-1] != rank - 1:
-        raise fused.unsupported(f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(made.order)}", "matrices, the last axis innermost")
+    written = fused.layouts(fused.result).packed
+    rank = len(written.shape)
+    if min(len(a.shape), len(b.shape)) < 2 or written.order[-1] != rank - 1:
+        raise fused.unsupported(
+            f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(written.order)}", "matrices, the last axis innermost"
+        )
     heads: list[tuple[int, int, int, int]] = []
     for axis in range(rank - 2):
         steps: list[int] = []
         for operand in (a, b):
             at = axis - rank + len(operand.shape)
             steps.append(operand.strides[at] if at >= 0 and operand.shape[at] > 1 else 0)
-        if made.shape[axis] > 1:
-            heads.append((made.shape[axis], steps[0], steps[1], made.strides[axis] // made.shape[-1]))
-    channels = made.shape[-1]
-    along_a, along_b = ((found.strides[-2], found.strides[-1]) for found in (a, b))
-    return _Stack(tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, made.strides[-2] // channels)
+        if written.shape[axis] > 1:
+            heads.append((written.shape[axis], steps[0], steps[1], written.strides[axis] // written.shape[-1]))
+    channels = written.shape[-1]
+    along_a, along_b = ((matrix.strides[-2], matrix.strides[-1]) for matrix in (a, b))
+    return _Stack(tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, written.strides[-2] // channels)
 
 
 def _packed(out: CModule, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
@@ -141,14 +143,14 @@ def _matrices(out: CModule, fused: FusedKernel, sources: tuple[int, int], row: s
 
 def _locate(out: Writer, fused: FusedKernel, stack: _Stack, sources: tuple[int, int]) -> None:
     """C statements: the matrices of product s, and the first pixel of its result."""
-    found: list[list[str]] = [[], [], []]
+    offsets: list[list[str]] = [[], [], []]
     inside = stack.count
     for extent, *steps in stack.heads:
         inside //= extent
-        for terms, step in zip(found, steps, strict=True):
+        for terms, step in zip(offsets, steps, strict=True):
             if step:
                 terms.append(f"s / {inside} % {extent} * {step}" if len(stack.heads) > 1 else f"s * {step}")
-    x, v, y = (" + ".join(terms) or "0" for terms in found)
+    x, v, y = (" + ".join(terms) or "0" for terms in offsets)
     out(f"const {fused.pointer(sources[0])}x = a + {x};", f"const {fused.pointer(sources[1])}v = b + {v};", f"const int from = {y};")
     if not stack.heads:
         out("(void)s;")

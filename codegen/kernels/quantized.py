@@ -52,17 +52,17 @@ def kernels_of(fused: FusedKernel) -> tuple[Kernel, ...]:
 def _weights(fused: FusedKernel) -> np.ndarray:
     """Constant weights less their zero points, as int16. Raises Unsupported."""
     value, tensor = fused.constant(1), fused.call.tensors[1]
-    found = _quantization(tensor)
-    axis = -1 if found.axis is None else found.axis
-    zeros = np.reshape(found.zero_point, [-1 if k == axis else 1 for k in range(value.ndim)] if found.axis is not None else ())
+    quantization = _quantization(tensor)
+    axis = -1 if quantization.axis is None else quantization.axis
+    zeros = np.reshape(quantization.zero_point, [-1 if k == axis else 1 for k in range(value.ndim)] if quantization.axis is not None else ())
     return value.astype(np.int16) - zeros.astype(np.int16)
 
 
 def _scaled(fused: FusedKernel, count: int) -> Callable[[np.ndarray], Products]:
     """What makes products of weights of so many channels: with bias and factors of every channel. Raises Unsupported."""
-    call, found = fused.call, by.requantization(fused.call)
-    multiplier, shift = (np.broadcast_to(f, (count,)) for f in found.by)
-    if 2 * found.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
+    call, requantization = fused.call, by.requantization(fused.call)
+    multiplier, shift = (np.broadcast_to(f, (count,)) for f in requantization.by)
+    if 2 * requantization.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
         raise fused.unsupported("results far beyond the range of bytes", "sums that fit int32 when they are scaled")
     bias = by.bias(call)
     if bias.ndim == 2 and bias.shape[0] != 1:
@@ -150,25 +150,25 @@ class _Operand(NamedTuple):
 
 def _operands(fused: FusedKernel) -> list[_Operand]:
     """Of an operator on maps. Raises Unsupported, too where the result is no rows of pixels."""
-    made, found = fused.layouts(fused.result), list[_Operand]()
+    written, operands = fused.layouts(fused.result), list[_Operand]()
     extents(fused, fused.result)
     for index in range(len(fused.call.operator.inputs)):
         if fused.call.constant[index]:
             raise fused.unsupported("a constant", "feature maps")
         m, shape = fused.operand(index), fused.call.shape(index)
         own = fused.layouts(m)
-        if shape == made.shape and own.shape == made.shape and own.order == made.order:
-            found.append(_Operand(m, by_channel=False, address=fused.address(m, "r")))
-        elif made.in_pixels and shape == (1, made.shape[1], 1, 1) and own.extents.elements == made.shape[1]:
-            found.append(_Operand(m, by_channel=True, address=fused.address(m, "0")))
+        if shape == written.shape and own.shape == written.shape and own.order == written.order:
+            operands.append(_Operand(m, by_channel=False, address=fused.address(m, "r")))
+        elif written.in_pixels and shape == (1, written.shape[1], 1, 1) and own.extents.elements == written.shape[1]:
+            operands.append(_Operand(m, by_channel=True, address=fused.address(m, "0")))
         else:
             raise fused.unsupported(f"an operand of {list(shape)}", "one as large as the result, or one value for every channel")
-    return found
+    return operands
 
 
 def _elementwise(out: CModule, fused: FusedKernel, operands: list[_Operand], value: str, lines: list[str]) -> None:
     """Loops in which v0, v1, ... are 16 elements of the operands, as int32, and `value` is the result."""
-    made = extents(fused, fused.result)
+    output = extents(fused, fused.result)
     by_pixel = any(operand.by_channel for operand in operands)
     with out.kernel(fused.name):
         out.all(f"const {ctype(fused, operand.map)} *x{k} = {operand.address};" for k, operand in enumerate(operands))
@@ -177,15 +177,15 @@ def _elementwise(out: CModule, fused: FusedKernel, operands: list[_Operand], val
         out.all(ends.declaration(out))
         ends.load(out)
         if not by_pixel:
-            with _blocks(out, fused, made.row, BLOCK, split=True):
+            with _blocks(out, fused, output.row, BLOCK, split=True):
                 _vectors(out, fused, operands, "c", value, lines)
             return
-        with _blocks(out, fused, made.channels, BLOCK, split=False):
+        with _blocks(out, fused, output.channels, BLOCK, split=False):
             for k, operand in enumerate(operands):
                 if operand.by_channel:
                     out.all(f"const __m512i x{k}_{j} = {_read(fused, operand.map, f'x{k} + c', j)};" for j in range(4))
-            with fused.each_pixel(out, made.pixels):
-                _vectors(out, fused, operands, f"p * {made.channels} + c", value, lines)
+            with fused.each_pixel(out, output.pixels):
+                _vectors(out, fused, operands, f"p * {output.channels} + c", value, lines)
 
 
 def _vectors(out: Writer, fused: FusedKernel, operands: list[_Operand], at: str, value: str, lines: list[str]) -> None:
@@ -215,19 +215,19 @@ def _all(value: int) -> str:
 
 
 def _terms(fused: FusedKernel) -> Write:
-    found, operands = by.sum_terms(fused.call), _operands(fused)
+    terms, operands = by.sum_terms(fused.call), _operands(fused)
     zeros = [_quantization(tensor).zero_point[0] for tensor in fused.call.tensors]
-    start = (1 << found.shift - 1) - sum(m * z for m, z in zip(found.multipliers, zeros, strict=True))
-    adds = [f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));" for k, m in enumerate(found.multipliers)]
-    value = f"_mm512_add_epi32(_mm512_srai_epi32(sum, {found.shift}), {_all(_zero_out(fused))})"
+    start = (1 << terms.shift - 1) - sum(m * z for m, z in zip(terms.multipliers, zeros, strict=True))
+    adds = [f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));" for k, m in enumerate(terms.multipliers)]
+    value = f"_mm512_add_epi32(_mm512_srai_epi32(sum, {terms.shift}), {_all(_zero_out(fused))})"
     return lambda out: _elementwise(out, fused, operands, value, [f"__m512i sum = {_all(start)};", *adds])
 
 
-def _scaling(fused: FusedKernel, found: Multipliers, largest: int) -> Scaling:
+def _scaling(fused: FusedKernel, factors: Multipliers, largest: int) -> Scaling:
     """One factor for all. Raises Unsupported where results may not fit."""
-    if found.multiplier.size != 1 or 2 * largest * float(found.multiplier.flat[0]) / 2.0 ** float(found.shift.flat[0]) >= LARGEST:
+    if factors.multiplier.size != 1 or 2 * largest * float(factors.multiplier.flat[0]) / 2.0 ** float(factors.shift.flat[0]) >= LARGEST:
         raise fused.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
-    return Scaling(Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in found)), _zero_out(fused))
+    return Scaling(Multipliers(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in factors)), _zero_out(fused))
 
 
 def _mul(fused: FusedKernel) -> Write:
@@ -239,7 +239,7 @@ def _mul(fused: FusedKernel) -> Write:
 
 def _table(fused: FusedKernel) -> Write:
     index = next(i for i, constant in enumerate(fused.call.constant) if not constant)
-    source, made = fused.operand(index), extents(fused, fused.result)
+    source, output = fused.operand(index), extents(fused, fused.result)
     if fused.layouts(source).sequence != fused.layouts(fused.result).sequence:
         raise fused.unsupported("an operand that lies otherwise than the result", "one that lies as the result does")
     x, y = fused.address(source, "r"), fused.address(fused.result, "r")
@@ -249,7 +249,7 @@ def _table(fused: FusedKernel) -> Write:
         with out.kernel(fused.name):
             out(f"const bytes_256 table = table_of({constants(out, entries)});")
             out(f"const uint8_t *x = (const uint8_t *){x};", f"uint8_t *y = (uint8_t *){y};")
-            with _blocks(out, fused, made.row, BLOCK, split=True):
+            with _blocks(out, fused, output.row, BLOCK, split=True):
                 out("put_some(y + c, some, looked_up(_mm512_maskz_loadu_epi8(some, x + c), table));")
 
     return write
@@ -294,20 +294,20 @@ def _max_pool(fused: FusedKernel) -> Write:
         raise fused.unsupported("another operator, or a scale that changes", "MaxPool")
     fused.require_pixels()
     window = window_of(fused)
-    source, made = extents(fused, window.map), extents(fused, fused.result)
+    source, output = extents(fused, window.map), extents(fused, fused.result)
     signed = is_signed(fused, window.map)
 
     def write(out: CModule) -> None:
         with out.kernel(fused.name):
             rows(out, fused, window, -128 if signed else 0, BLOCK)
             out(f"uint8_t *y = (uint8_t *){fused.address(fused.result, 'r')};")
-            with fused.each_pixel(out, made.pixels), _blocks(out, fused, made.channels, BLOCK, split=False):
+            with fused.each_pixel(out, output.pixels), _blocks(out, fused, output.channels, BLOCK, split=False):
                 out(f"const int at = p * {window.strides[1] * source.channels} + c;", "__m512i most = _mm512_loadu_si512(x[0] + at);")
                 with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
                     for k in range(window.kernel[1]):
                         read = f"_mm512_loadu_si512(x[k] + at + {k * window.dilations[1] * source.channels})"
                         out(f"most = _mm512_max_{'epi8' if signed else 'epu8'}(most, {read});")
-                out(f"_mm512_mask_storeu_epi8(y + p * {made.channels} + c, some, most);")
+                out(f"_mm512_mask_storeu_epi8(y + p * {output.channels} + c, some, most);")
 
     return write
 
@@ -317,12 +317,12 @@ def _max_pool(fused: FusedKernel) -> Write:
 
 def _concat(fused: FusedKernel) -> Write:
     """A concatenation of channels, each operand brought to the result's scale."""
-    call, made = fused.call, fused.layouts(fused.result)
+    call, written = fused.call, fused.layouts(fused.result)
     axis = call.attribute("axis", 0) % len(call.result)
     count = len(call.operator.inputs)
-    if call.operator.kind != "Concat" or any(call.constant) or any(fused.layouts(m).order != made.order for m in map(fused.operand, range(count))):
+    if call.operator.kind != "Concat" or any(call.constant) or any(fused.layouts(m).order != written.order for m in map(fused.operand, range(count))):
         raise fused.unsupported("another operator, a constant, or operands that lie otherwise than the result", "feature maps side by side")
-    if made.order[-1] != axis:
+    if written.order[-1] != axis:
         raise fused.unsupported(f"axis {axis} of {list(call.result)}", "channels")
     maps = [fused.operand(k) for k in range(count)]
     _require(fused, *maps)
@@ -335,13 +335,13 @@ def _concat(fused: FusedKernel) -> Write:
             with fused.each_pixel(out, image.pixels):
                 for k, m in enumerate(maps):
                     channels = extents(fused, m).channels
-                    found, to = by.recoding(tensor_of(call, k), call.result_tensors[0]), f"y + p * {image.channels} + {first}"
-                    if found is None:
+                    recoded, to = by.recoding(tensor_of(call, k), call.result_tensors[0]), f"y + p * {image.channels} + {first}"
+                    if recoded is None:
                         out(f"memcpy({to}, x{k} + p * {channels}, {channels});")
                     else:
                         with _blocks(out, fused, channels, BLOCK, split=False):
                             read = f"_mm512_maskz_loadu_epi8(some, x{k} + p * {channels} + c)"
-                            table = f"table_of({constants(out, found.view(np.uint8))})"
+                            table = f"table_of({constants(out, recoded.view(np.uint8))})"
                             out(f"_mm512_mask_storeu_epi8({to} + c, some, looked_up({read}, {table}));")
                     first += channels
 

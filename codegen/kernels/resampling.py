@@ -13,7 +13,7 @@ from codegen.writer import CModule
 
 def interpolation(out: CModule, fused: FusedKernel, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
     """The kernel of a Resize: every element a weighted sum; `rows`, `columns`: (results, taps) indices and weights."""
-    made, read = fused.images(fused.result), fused.images(source)
+    output, read = fused.images(fused.result), fused.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
     with out.kernel(fused.name):
         row = fused.address(source, f"rows[r * {down} + i]")
@@ -26,37 +26,37 @@ def interpolation(out: CModule, fused: FusedKernel, source: int, rows: tuple[np.
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
         out.all(fused.declarations(out))
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
-        with fused.each_pixel(out, made.pixels):
-            for lanes in fused.over(out, made.channels):
+        with fused.each_pixel(out, output.pixels):
+            for lanes in fused.over(out, output.channels):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
                 out(f"for (int i = 0; i < {down}; i++)")
                 out(f"    for (int j = 0; j < {across}; j++)")
                 weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
                 out(f"        s += {weight} * {fused.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};")
-                out.all(fused.finish("s", lanes, "p", "c", made.channels))
-                out(fused.put(lanes, f"y + p * {made.pitch} + c", "s"))
+                out.all(fused.finish("s", lanes, "p", "c", output.channels))
+                out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
 
 
 def depth_to_space(out: CModule, fused: FusedKernel, source: int, block: int, *, channels_outermost: bool) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
-    made, read = fused.images(fused.result), fused.images(source)
+    output, read = fused.images(fused.result), fused.images(source)
     with out.kernel(fused.name):
         out(f"const {fused.pointer(source)}a = {fused.address(source, f'(r / {block})')};", *fused.declarations(out))
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
-        with fused.each_pixel(out, made.pixels):
+        with fused.each_pixel(out, output.pixels):
             part = f"(r % {block} * {block} + p % {block})"
-            step, first = (block * block, part) if channels_outermost else (1, f"{part} * {made.channels}")
+            step, first = (block * block, part) if channels_outermost else (1, f"{part} * {output.channels}")
             out(f"const {fused.pointer(source)}from = a + p / {block} * {read.pitch} + {first};")
             if step == 1:
-                for lanes in fused.over(out, made.channels):
+                for lanes in fused.over(out, output.channels):
                     out(f"v{lanes} s = {fused.load(source, lanes, 'from + c')};")
-                    out.all(fused.finish("s", lanes, "p", "c", made.channels))
-                    out(fused.put(lanes, f"y + p * {made.pitch} + c", "s"))
+                    out.all(fused.finish("s", lanes, "p", "c", output.channels))
+                    out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
                 return
-            with out.block(f"for (int c = 0; c < {made.channels}; c++)"):
+            with out.block(f"for (int c = 0; c < {output.channels}; c++)"):
                 out(f"float s = {fused.stored(source).read(f'from[c * {step}]')};")
-                out.all(fused.finish("s", 1, "p", "c", made.channels))
-                out(fused.stored(fused.result).write(f"y[p * {made.pitch} + c]", "s"))
+                out.all(fused.finish("s", 1, "p", "c", output.channels))
+                out(fused.stored(fused.result).write(f"y[p * {output.pitch} + c]", "s"))
 
 
 def transposed(
@@ -66,18 +66,18 @@ def transposed(
 
     `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where that holds no floats in a row beside it.
     """
-    made, read = fused.images(fused.result), fused.images(source)
+    output, read = fused.images(fused.result), fused.images(source)
     inputs, outputs, tall, wide = weights.shape
     packed = out.constant(weights.transpose(2, 3, 0, 1))
     start = out.constant(np.zeros(outputs, np.float32) if bias is None else bias)
     (down, fall, above), (across, spread, left) = axes
-    sums, pitch = ("y", made.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
+    sums, pitch = ("y", output.pitch) if fused.stored(fused.result).floats else ("sums", outputs)
     with out.kernel(fused.name):
         out.all(fused.declarations(out))
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         if sums != "y":
-            out(f"float *sums = {out.scratch(made.pixels * outputs)};")
-        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+            out(f"float *sums = {out.scratch(output.pixels * outputs)};")
+        with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
             for lanes in fused.over(out, outputs, split=True):
                 out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = *(const u{lanes} *)({start} + c);")
         with out.block(f"for (int k = 0; k < {tall}; k++)"):
@@ -88,21 +88,21 @@ def transposed(
                 out(f"const float *w = {packed} + (k * {wide} + l) * {inputs * outputs};")
                 with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
                     out(f"const int p = q * {across} - {left} + l * {spread};")
-                    out(f"if (p < 0 || p >= {made.pixels}) continue;")
+                    out(f"if (p < 0 || p >= {output.pixels}) continue;")
                     for lanes in fused.over(out, outputs, split=True):
                         out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
                         value = fused.stored(source).read(f"x[q * {read.pitch} + i]")
                         out(f"for (int i = 0; i < {inputs}; i++) s += {value} * *(const u{lanes} *)(w + i * {outputs} + c);")
                         out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = s;")
-        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+        with out.block(f"for (int p = 0; p < {output.pixels}; p++)"):
             for lanes in fused.over(out, outputs, split=True):
                 out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
                 out.all(fused.finish("s", lanes, "p", "c", outputs))
-                out(fused.put(lanes, f"y + p * {made.pitch} + c", "s"))
+                out(fused.put(lanes, f"y + p * {output.pitch} + c", "s"))
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:
     """A constant array in C."""
-    found = [*values]
-    lines = [", ".join(found[k : k + 16]) for k in range(0, len(found), 16)]
+    entries = [*values]
+    lines = [", ".join(entries[k : k + 16]) for k in range(0, len(entries), 16)]
     return [f"static const {kind} {name}[] = {{", *(f"    {line}," for line in lines), "};"]

@@ -14,12 +14,12 @@ def elementwise(fused: FusedKernel) -> Write:
     """The kernel of an epilogue and nothing else. Raises Unsupported."""
     source = fused.source
     read, written = fused.layouts(source), fused.layouts(fused.result)
-    made = written.packed.whole if fused.flat else fused.images(fused.result)
+    image = written.packed.whole if fused.flat else fused.images(fused.result)
     plain = not (written.alias_strides or read.alias_strides) and all(
         extra.reach in ("element", "one") and not extra.pitch for extra in fused.epilogue.extras
     )
-    as_one = plain or (made.pixels == 1 and not (read.alias_strides or written.alias_strides))  # run of elements, not pixel by pixel
-    places = [_place(fused, layout, made) if layout.alias_strides and not as_one else "" for layout in (read, written)]
+    as_one = plain or (image.pixels == 1 and not (read.alias_strides or written.alias_strides))  # run of elements, not pixel by pixel
+    places = [_place(fused, layout, image) if layout.alias_strides and not as_one else "" for layout in (read, written)]
     a, y = (fused.address(m, "r") for m in (source, fused.result))
     fused.require_extras()
 
@@ -29,23 +29,23 @@ def elementwise(fused: FusedKernel) -> Write:
             out.all(fused.declarations(out))
             out(f"{fused.pointer(fused.result)}y = {y};")
             if as_one:
-                count = made.row if plain else made.channels
+                count = image.row if plain else image.channels
                 _over(out, fused, source, count, "0", count, split=True)
                 return
-            with fused.each_pixel(out, made.pixels):
+            with fused.each_pixel(out, image.pixels):
                 out.all(f"const int {name} = {place};" for name, place in zip(("from", "to"), places, strict=True) if place)
-                ends = tuple(name if place else f"p * {made.channels}" for name, place in zip(("from", "to"), places, strict=True))
-                _over(out, fused, source, made.channels, "p", made.channels, split=False, ends=(ends[0], ends[1]))
+                ends = tuple(name if place else f"p * {image.channels}" for name, place in zip(("from", "to"), places, strict=True))
+                _over(out, fused, source, image.channels, "p", image.channels, split=False, ends=(ends[0], ends[1]))
 
     return write
 
 
-def _place(fused: FusedKernel, layout: MapLayout, made: Image) -> str:
+def _place(fused: FusedKernel, layout: MapLayout, image: Image) -> str:
     """C expression: where pixel p begins in a map that lies within another. Raises Unsupported."""
     if fused.flat:
-        return layout.place("p", made.channels)
-    if layout.image[1:3] != made[1:3]:
-        raise fused.unsupported(f"{layout.image.pixels} pixels that lie within another map for {made.pixels}", "as many")
+        return layout.place("p", image.channels)
+    if layout.image[1:3] != image[1:3]:
+        raise fused.unsupported(f"{layout.image.pixels} pixels that lie within another map for {image.pixels}", "as many")
     return f"p * {layout.image.pitch}"
 
 
@@ -101,11 +101,11 @@ def _folded(out: CModule, fused: FusedKernel, source: int, start: str, fold: str
 
 def concatenation(out: Writer, fused: FusedKernel, sources: Sequence[tuple[int, int]]) -> None:
     """The kernel of a concatenation of channels; `sources`: the maps that are copied, and the channel that each goes to."""
-    made = fused.images(fused.result)
+    output = fused.images(fused.result)
     with out.kernel(fused.name):
         out(f"{fused.pointer(fused.result)}y = {fused.address(fused.result, 'r')};")
         out.all(f"const {fused.pointer(source)}a{k} = {fused.address(source, 'r')};" for k, (source, _) in enumerate(sources))
-        with fused.each_pixel(out, made.pixels):
+        with fused.each_pixel(out, output.pixels):
             for k, (source, first) in enumerate(sources):
                 read = fused.images(source)
-                fused.copy(out, (fused.result, f"y + p * {made.pitch} + {first}"), (source, f"a{k} + p * {read.pitch}"), read.channels)
+                fused.copy(out, (fused.result, f"y + p * {output.pitch} + {first}"), (source, f"a{k} + p * {read.pitch}"), read.channels)

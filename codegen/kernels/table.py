@@ -75,7 +75,7 @@ def is_column(call: Call) -> bool:
     return across.kernel == 1 and across.pad == 0
 
 
-def winograd_tile(call: Call, read: MapLayout, made: MapLayout, target: Target) -> int | str:
+def winograd_tile(call: Call, read: MapLayout, written: MapLayout, target: Target) -> int | str:
     """Results along a side of the tiles of a convolution by Winograd's algorithm; or why it had better be direct.
 
     Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4 are for those that lose more anyway,
@@ -86,11 +86,11 @@ def winograd_tile(call: Call, read: MapLayout, made: MapLayout, target: Target) 
     if any((w.kernel, w.stride, w.dilation) != (3, 1, 1) for w in windows(call)):
         kernel, stride = ([getattr(w, name) for w in windows(call)] for name in ("kernel", "stride"))
         return f"found windows of {kernel} at strides {stride}; accepted: [3, 3] at strides [1, 1] without dilation"
-    if not all(layout.in_pixels and layout.tensor.dtype == "float32" for layout in (read, made)):
+    if not all(layout.in_pixels and layout.tensor.dtype == "float32" for layout in (read, written)):
         return "found maps that are no floats in pixels; accepted: floats in pixels"
     exact = target.element.floats and read.image.channels < MANY
     most = min(target.winograd, 2) if exact else target.winograd
-    return worthwhile(read.image, made.image, target, most) or loss(read.image, made.image, target, most)
+    return worthwhile(read.image, written.image, target, most) or loss(read.image, written.image, target, most)
 
 
 # -- convolutions and products with constant matrices ------------------------------------------------------------------------------------------
@@ -251,15 +251,21 @@ def _layer_normalization(fused: FusedKernel) -> Write:
     vectors = [index for index in (1, 2) if call.has(index)]
     if call.attribute("axis", -1) % rank != rank - 1 or not innermost or any(call.shape(index) != call.shape(0)[-1:] for index in vectors):
         raise fused.unsupported(f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost")
-    found = [fused.constant(k) if call.constant[k] else fused.address(fused.operand(k), "0") for k in vectors]
+    operands = [fused.constant(k) if call.constant[k] else fused.address(fused.operand(k), "0") for k in vectors]
     held = [FLOAT32 if call.constant[k] else fused.stored(fused.operand(k)) for k in vectors]
-    return lambda out: layer_normalization(out, fused, source, found, held, call.attribute("epsilon", 1e-5))
+    return lambda out: layer_normalization(out, fused, source, operands, held, call.attribute("epsilon", 1e-5))
 
 
 def _gather(fused: FusedKernel) -> Write:
     call = fused.call
-    made = fused.layouts(fused.result)
-    if not call.constant[0] or call.constant[1] or call.attribute("axis", 0) or len(call.shape(0)) != 2 or made.order[-1] != len(made.shape) - 1:
+    written = fused.layouts(fused.result)
+    if (
+        not call.constant[0]
+        or call.constant[1]
+        or call.attribute("axis", 0)
+        or len(call.shape(0)) != 2
+        or written.order[-1] != len(written.shape) - 1
+    ):
         raise fused.unsupported(f"{list(call.shape(1))} of {list(call.shape(0))}", "rows of a constant matrix, by indices that are computed")
     indices = fused.operand(1)
     stored, values = fused.stored(fused.result), fused.constant(0)

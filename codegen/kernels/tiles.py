@@ -56,10 +56,10 @@ def vectors(channels: int, target: Target) -> list[int]:
     >>> vectors(27, TARGETS["avx512"])
     [16, 8, 1, 1, 1]
     """
-    found: list[int] = []
+    widths: list[int] = []
     for lanes in target.lanes:
-        found += [lanes] * ((channels - sum(found)) // lanes)
-    return found
+        widths += [lanes] * ((channels - sum(widths)) // lanes)
+    return widths
 
 
 def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], int]:
@@ -81,11 +81,11 @@ def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], in
 def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:
     """Vectors of these lanes, `wide` of them in a tile."""
     tiles = [tuple(lanes[k : k + wide]) for k in range(0, len(lanes), wide)]
-    found: list[Channels] = []
+    runs: list[Channels] = []
     for each, same in groupby(tiles):
-        first = found[-1].first + found[-1].width * found[-1].tiles if found else 0
-        found.append(Channels(first, each, len([*same])))
-    return found
+        first = runs[-1].first + runs[-1].width * runs[-1].tiles if runs else 0
+        runs.append(Channels(first, each, len([*same])))
+    return runs
 
 
 def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels]:
@@ -96,8 +96,8 @@ def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int)
     for first, stop in pairwise(ends):
         missing = {(p - first, k) for p in range(first, stop) for k, by in enumerate(reach) if not 0 <= p * stride + by < width}
         tiles.append((first, stop - first, frozenset(missing)))
-    found: list[Pixels] = []
+    runs: list[Pixels] = []
     for (length, missing), same in groupby(tiles, key=lambda item: item[1:]):
         alike = [*same]
-        found.append(Pixels(alike[0][0], length, len(alike), missing))
-    return found
+        runs.append(Pixels(alike[0][0], length, len(alike), missing))
+    return runs

@@ -29,8 +29,8 @@ def vector_product(out: CModule, fused: FusedKernel, source: int, weights: np.nd
 
     `weights`: (output channels, input channels), `bias`: (output channels,).
     """
-    made, inputs = fused.images(fused.result), weights.shape[1]
-    across = channels_in(vectors(made.channels, fused.target), STREAMS)
+    output, inputs = fused.images(fused.result), weights.shape[1]
+    across = channels_in(vectors(output.channels, fused.target), STREAMS)
     names = [f"{fused.name}_{k}" for k in range(len(across))]
     tiles = [out.function(name, _tile(fused, source, channels, inputs, name)) for name, channels in zip(names, across, strict=True)]
     in_pairs = not fused.stored(source).floats
@@ -45,7 +45,7 @@ def vector_product(out: CModule, fused: FusedKernel, source: int, weights: np.nd
             streams, start = out.constant(packed, packed.dtype.name), out.constant(bias[first : first + width * channels.tiles])
             out(f"const int c = {first} + t * {width};")
             out(f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + (size_t)t * {steps * channels.lanes[0]};")
-            out(f"{name}(a, w, {start} + t * {width}, y + c{fused.arguments('0', 'c', made.channels)});")
+            out(f"{name}(a, w, {start} + t * {width}, y + c{fused.arguments('0', 'c', output.channels)});")
 
 
 def _address(place: str, *, in_pairs: bool) -> str:
@@ -56,14 +56,14 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
     """The streams of a run of tiles, (vectors of a tile, tiles, input channels or pairs of them, lanes) as one row. Of several tiles, all vectors are
     equal.
     """
-    width, found = channels.width, list[np.ndarray]()
+    width, streams = channels.width, list[np.ndarray]()
     part = weights[channels.first : channels.first + width * channels.tiles].reshape(channels.tiles, width, -1)
     for k, lanes in enumerate(channels.lanes):
         first = sum(channels.lanes[:k])
         stream = part[:, first : first + lanes].transpose(0, 2, 1)
-        found.append(paired(stream) if in_pairs else stream)
-    packed, at = np.empty(sum(stream.size for stream in found), found[0].dtype if in_pairs else np.float32), 0
-    for stream in found:  # each is copied once: they may be hundreds of megabytes
+        streams.append(paired(stream) if in_pairs else stream)
+    packed, at = np.empty(sum(stream.size for stream in streams), streams[0].dtype if in_pairs else np.float32), 0
+    for stream in streams:  # each is copied once: they may be hundreds of megabytes
         packed[at : at + stream.size].reshape(stream.shape)[...] = stream
         at += stream.size
     return packed

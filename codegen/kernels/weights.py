@@ -12,10 +12,10 @@ from codegen.layout import MapLayout
 
 def without_groups(weights: np.ndarray, groups: int) -> np.ndarray:
     """Weights of a convolution in groups, (output channels, input channels of a group, ...), as those of one without: zeros between groups."""
-    made, read = weights.shape[0] // groups, weights.shape[1]
+    outputs, read = weights.shape[0] // groups, weights.shape[1]
     dense = np.zeros((len(weights), groups * read, *weights.shape[2:]), weights.dtype)
     for g in range(groups):
-        dense[g * made : (g + 1) * made, g * read : (g + 1) * read] = weights[g * made : (g + 1) * made]
+        dense[g * outputs : (g + 1) * outputs, g * read : (g + 1) * read] = weights[g * outputs : (g + 1) * outputs]
     return dense
 
 
@@ -25,10 +25,10 @@ def on_rows(fused: FusedKernel) -> FusedKernel:
     Raises Unsupported for operands that have no such order.
     """
     source, shape = fused.operand(0), fused.call.shape(0)
-    behind, made = fused.layouts(source), fused.layouts(fused.result)
+    behind, written = fused.layouts(source), fused.layouts(fused.result)
     if behind.shape == shape:
-        if behind.order[-1] != len(shape) - 1 or made.order != behind.order:
-            raise fused.unsupported(f"axes in the orders {list(behind.order)} and {list(made.order)}", "one order, the last axis innermost")
+        if behind.order[-1] != len(shape) - 1 or written.order != behind.order:
+            raise fused.unsupported(f"axes in the orders {list(behind.order)} and {list(written.order)}", "one order, the last axis innermost")
         return fused
     if behind.alias_strides or not behind.in_pixels or shape != (1, behind.tensor.elements):
         raise fused.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")

@@ -39,33 +39,33 @@ GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take 
 # -- choice ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def worthwhile(read: Image, made: Image, target: Target, most: int = 4) -> int:
+def worthwhile(read: Image, output: Image, target: Target, most: int = 4) -> int:
     """Results of a tile along each axis, at most so many, with which the convolution takes least time; 0: it is direct."""
     best = 0
     for size in POINTS:
-        if size <= most and time(size, read, made, target) < GAIN * time(best, read, made, target):
+        if size <= most and time(size, read, output, target) < GAIN * time(best, read, output, target):
             best = size
     return best
 
 
-def loss(read: Image, made: Image, target: Target, most: int) -> str:
+def loss(read: Image, output: Image, target: Target, most: int) -> str:
     """Why no tiles of at most so many results along each axis are worthwhile."""
-    times = [time(size, read, made, target) / time(0, read, made, target) for size in POINTS if size <= most]
-    found = f"{min(times):.2f} of the time of a direct convolution, by an estimate" if times else f"tiles of {most} results at most"
-    return f"found {found}; accepted: {f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
+    times = [time(size, read, output, target) / time(0, read, output, target) for size in POINTS if size <= most]
+    estimate = f"{min(times):.2f} of the time of a direct convolution, by an estimate" if times else f"tiles of {most} results at most"
+    return f"found {estimate}; accepted: {f'below {GAIN}' if times else 'those of ' + ' or '.join(map(str, POINTS))}"
 
 
-def time(size: int, read: Image, made: Image, target: Target) -> float:
+def time(size: int, read: Image, output: Image, target: Target) -> float:
     """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights, which come from memory.
 
     In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of floats.
     """
-    inputs, outputs = len(vectors(read.channels, target)), len(vectors(made.channels, target))
+    inputs, outputs = len(vectors(read.channels, target)), len(vectors(output.channels, target))
     if not size:
         taps = 9 * read.channels if target.element.floats else 9 * -(-read.channels // 2)
-        return taps * (made.rows * steps(made.channels, made.pixels, target) + WEIGHTS * outputs)
-    tiles, points = -(-made.rows // size) * -(-made.pixels // size), (size + 2) ** 2
-    products = read.channels * (steps(made.channels, tiles, target) + WEIGHTS * outputs)
+        return taps * (output.rows * steps(output.channels, output.pixels, target) + WEIGHTS * outputs)
+    tiles, points = -(-output.rows // size) * -(-output.pixels // size), (size + 2) ** 2
+    products = read.channels * (steps(output.channels, tiles, target) + WEIGHTS * outputs)
     return points * (products + TRANSFORM * tiles * (inputs + outputs)) + CALL
 
 
@@ -100,12 +100,12 @@ class TileBlocking(NamedTuple):
         return max(stop - start for start, stop in pairwise(ends))
 
 
-def blocking(size: int, read: Image, made: Image, rows: int, target: Target) -> TileBlocking:
+def blocking(size: int, read: Image, output: Image, rows: int, target: Target) -> TileBlocking:
     """Blocks whose transforms stay in the L2 cache while the weights pass by; or few blocks, where those are large."""
-    tiles = -(-rows // size) * -(-made.pixels // size)
-    across, run = tile(made.channels, tiles, target)
+    tiles = -(-rows // size) * -(-output.pixels // size)
+    across, run = tile(output.channels, tiles, target)
     runs, points = -(-tiles // run), (size + 2) ** 2
-    room = BLOCK if points * read.channels * made.channels < LARGE else WHOLE
+    room = BLOCK if points * read.channels * output.channels < LARGE else WHOLE
     most = max(1, room // (points * run * read.channels))
     return TileBlocking(tiles, runs, -(-runs // most), tuple(across))
 
@@ -144,8 +144,8 @@ def transformed(weights: np.ndarray, channels: Channels, size: int) -> np.ndarra
     """G g G': (slices, points, input channels, channels of a slice)."""
     transform = matrices(size).weights
     part = weights[channels.first : channels.first + channels.width * channels.tiles].astype(np.float64)
-    made = np.kron(transform, transform) @ part.reshape(-1, 9).T  # (points, output channels x input channels)
-    return made.astype(np.float32).reshape(len(made), channels.tiles, channels.width, -1).transpose(1, 0, 3, 2)
+    points = np.kron(transform, transform) @ part.reshape(-1, 9).T  # (points, output channels x input channels)
+    return points.astype(np.float32).reshape(len(points), channels.tiles, channels.width, -1).transpose(1, 0, 3, 2)
 
 
 def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
@@ -155,12 +155,12 @@ def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
         return [f"v{lanes} {name} = {term};" for name, term in zip(v, terms, strict=True)]
     a, b = POINTS[4]
     both, product = _splat(a * a + b * b, lanes), _splat(a * a * b * b, lanes)
-    found = [f"v{lanes} {v[0]} = {product} * {d[0]} + ({d[4]} - {both} * {d[2]});"]
+    statements = [f"v{lanes} {v[0]} = {product} * {d[0]} + ({d[4]} - {both} * {d[2]});"]
     for (plus, minus), here, there in ((v[1:3], a, b), (v[3:5], b, a)):
         other, even, odd = _splat(there * there, lanes), f"e{plus}", f"o{plus}"
-        found.append(f"v{lanes} {even} = {d[4]} - {other} * {d[2]}, {odd} = {d[3]} - {other} * {d[1]};")
-        found.append(f"v{lanes} {plus} = {even} + {_splat(here, lanes)} * {odd}, {minus} = {even} - {_splat(here, lanes)} * {odd};")
-    return [*found, f"v{lanes} {v[5]} = {product} * {d[1]} + ({d[5]} - {both} * {d[3]});"]
+        statements.append(f"v{lanes} {even} = {d[4]} - {other} * {d[2]}, {odd} = {d[3]} - {other} * {d[1]};")
+        statements.append(f"v{lanes} {plus} = {even} + {_splat(here, lanes)} * {odd}, {minus} = {even} - {_splat(here, lanes)} * {odd};")
+    return [*statements, f"v{lanes} {v[5]} = {product} * {d[1]} + ({d[5]} - {both} * {d[3]});"]
 
 
 def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
@@ -171,12 +171,12 @@ def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
     if len(y) == 2:
         return [f"v{lanes} {y[0]} = {m[0]} + ({m[1]} + {m[2]});", f"v{lanes} {y[1]} = ({m[1]} - {m[2]}) + {m[3]};"]
     even, odd = (f"e{y[0]}a", f"e{y[0]}b"), (f"o{y[0]}a", f"o{y[0]}b")
-    found = [f"v{lanes} {e} = {p} + {q}, {o} = {p} - {q};" for e, o, (p, q) in zip(even, odd, (m[1:3], m[3:5]), strict=True)]
+    statements = [f"v{lanes} {e} = {p} + {q}, {o} = {p} - {q};" for e, o, (p, q) in zip(even, odd, (m[1:3], m[3:5]), strict=True)]
     ratio = POINTS[4][1] / POINTS[4][0]
     for k, (a, b) in enumerate((even, odd, even, odd)):
         first = {0: f"{m[0]} + ", 3: f"{m[5]} + "}.get(k, "")
-        found.append(f"v{lanes} {y[k]} = {first}({a} + {_splat(ratio**k, lanes)} * {b});")
-    return found
+        statements.append(f"v{lanes} {y[k]} = {first}({a} + {_splat(ratio**k, lanes)} * {b});")
+    return statements
 
 
 def _splat(value: float, lanes: int) -> str:
@@ -191,9 +191,9 @@ def winograd(out: CModule, fused: FusedKernel, window: KernelWindow, weights: np
 
     Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
     """
-    made = fused.images(fused.result)
-    shift = np.zeros(made.channels, np.float32) if bias is None else bias
-    _Kernel(out, fused, window, size, blocking(size, fused.images(window.map), made, rows or made.rows, fused.target)).write(weights, shift)
+    output = fused.images(fused.result)
+    shift = np.zeros(output.channels, np.float32) if bias is None else bias
+    _Kernel(out, fused, window, size, blocking(size, fused.images(window.map), output, rows or output.rows, fused.target)).write(weights, shift)
 
 
 class _Kernel:
@@ -201,11 +201,11 @@ class _Kernel:
 
     def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, size: int, blocking: TileBlocking) -> None:
         self.out, self.fused, self.window, self.size, self.blocking = out, fused, window, size, blocking
-        self.read, self.made = fused.images(window.map), fused.images(fused.result)
+        self.read, self.output = fused.images(window.map), fused.images(fused.result)
         self.names: dict[str, str] = {}  # of functions: without that of the fused kernel -> as they are called
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2
-        self.in_row = -(-self.made.pixels // size)  # tiles
+        self.in_row = -(-self.output.pixels // size)  # tiles
         self.pitch = self.read.channels + (16 if self.read.channels % PITCH == 0 else 0)  # floats of v from one tile to the next
 
     def write(self, weights: np.ndarray, bias: np.ndarray) -> None:
@@ -271,12 +271,12 @@ class _Kernel:
 
     def _edges(self) -> list[tuple[int, int, int]]:
         """Of the tiles in a row: (where those stop that are alike, columns of a tile before the map, its column where the map ends)."""
-        found: list[tuple[int, int, int]] = []
+        runs: list[tuple[int, int, int]] = []
         for p in range(self.in_row):
             start = p * self.size - self.window.pads[1]
             left, right = max(0, -start), min(self.side, self.read.pixels - start)
-            found = [*(found[:-1] if found and found[-1][1:] == (left, right) else found), (p + 1, left, right)]
-        return found
+            runs = [*(runs[:-1] if runs and runs[-1][1:] == (left, right) else runs), (p + 1, left, right)]
+        return runs
 
     def _inward(self) -> None:
         """Tile k of a block to v."""
@@ -340,17 +340,17 @@ class _Kernel:
 
     def _columns(self) -> list[int]:
         """Results in a row of a tile: of most tiles, and of the last in a row of the map."""
-        last = (self.made.pixels - 1) % self.size + 1
+        last = (self.output.pixels - 1) % self.size + 1
         return sorted({last, self.size if self.in_row > 1 else last}, reverse=True)
 
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
         size, done, extras, fused = self.size, 0, self.fused.epilogue.extras, self.fused
         self.out(f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * {size};")
-        self.out(f"const int rows = smaller({self.made.rows} - h, {size});", f"{fused.pointer(fused.result)}to[{size}];")
+        self.out(f"const int rows = smaller({self.output.rows} - h, {size});", f"{fused.pointer(fused.result)}to[{size}];")
         self.out.all(f"const {fused.element(extra).ctype} *{extra.name}s[{size}];" for extra in extras)
         with self.out.block("for (int i = 0; i < rows; i++)"):
-            self.out(f"to[i] = {fused.address(fused.result, '(h + i)')} + p * {self.made.pitch};")
+            self.out(f"to[i] = {fused.address(fused.result, '(h + i)')} + p * {self.output.pitch};")
             self.out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
         for lanes, same in groupby(channels.lanes):
             count = len([*same])
@@ -365,12 +365,12 @@ class _Kernel:
                 *(f"{x.name}s" for x in extras),
             ]
             names = [f"{self.names[f'out{columns}x{lanes}']}({', '.join(given)})" for columns in self._columns()]
-            self._choose([(f"p + {size} <= {self.made.pixels}", name) for name in names])
+            self._choose([(f"p + {size} <= {self.output.pixels}", name) for name in names])
             done += lanes * count
 
     def _outward_function(self, lanes: int, columns: int, name: str) -> Writer:
         """So many columns of a tile, whose first result in row i is at `to[i]`; `count` vectors from channel c on."""
-        out, fused, size, channels = Writer(), self.fused, self.size, self.made.channels
+        out, fused, size, channels = Writer(), self.fused, self.size, self.output.channels
         axis, extras = range(self.side), fused.epilogue.extras
         to = fused.pointer(fused.result)
         head = f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int c, int count"
@@ -389,17 +389,17 @@ class _Kernel:
                     for j in range(columns):
                         out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
                         out.all(fused.finish(f"r{i}{j}", lanes, j, "c", channels))
-                        out(fused.put(lanes, f"to_{i} + {j * self.made.pitch}", f"r{i}{j}"))
+                        out(fused.put(lanes, f"to_{i} + {j * self.output.pitch}", f"r{i}{j}"))
                     out.all(f"(void)r{i}{j};" for j in range(columns, size))
         return out
 
     def _operand(self, extra: EpilogueOperand) -> str:
         """Where an operand of the epilogue lies for row h + i and pixel p."""
-        step = {"element": extra.pitch or self.made.channels, "pixel": 1}.get(extra.reach, 0)
+        step = {"element": extra.pitch or self.output.channels, "pixel": 1}.get(extra.reach, 0)
         if extra.map >= 0:
             start = self.fused.address(extra.map, "(h + i)" if step else "0")
         else:
-            start = extra.place(self.out.blob) + (f" + (h + i) * {self.made.pixels * step}" if step else "")
+            start = extra.place(self.out.blob) + (f" + (h + i) * {self.output.pixels * step}" if step else "")
         return f"{start} + p * {step}" if step else start
 
 

@@ -46,7 +46,7 @@ _Operation = Callable[[str, str | int], str]
 def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> int:
     """The mask of convolutions on integers that had better make the whole map by this algorithm: smallest first, while weights have room."""
     room = ROOM - sum(flow.graph.tensors[name].elements for name in flow.graph.constants if flow.graph.tensors[name].quantization is not None)
-    found = 0
+    mask = 0
     candidates = [
         i
         for i in range(len(flow))
@@ -55,21 +55,21 @@ def whole_maps(flow: Dataflow, layouts: Sequence[MapLayout], target: Target) -> 
     for growth, i in sorted((prod(flow.calls[i].shape(1)) * (2 * POINTS // 9 - 1), i) for i in candidates):
         if growth > room:
             break
-        room, found = room - growth, found | 1 << i
-    return found
+        room, mask = room - growth, mask | 1 << i
+    return mask
 
 
-def _gains(call: Call, read: MapLayout, made: MapLayout, target: Target) -> bool:
+def _gains(call: Call, read: MapLayout, written: MapLayout, target: Target) -> bool:
     """Whether the algorithm has less to do than a direct convolution, and holds its sums."""
     if call.result_tensors[0].quantization is None or not target.dots:
         return False
     if call.operator.kind != "Conv" or len(call.result) != 4 or call.attribute("group", 1) != 1 or call.values[1] is None:
         return False
-    if arithmetic(call) is not Arithmetic.SUMS or not (read.in_pixels and made.in_pixels) or read.alias_strides or made.alias_strides:
+    if arithmetic(call) is not Arithmetic.SUMS or not (read.in_pixels and written.in_pixels) or read.alias_strides or written.alias_strides:
         return False
     if any((w.kernel, w.stride, w.dilation, w.pad, w.size) != (3, 1, 1, 1, w.size_out) for w in windows(call)):
         return False
-    image, channels = made.extents, read.extents.channels
+    image, channels = written.extents, read.extents.channels
     tiles = -(-image.rows // SIZE) * -(-image.pixels // SIZE)
     if channels % PAIRS or image.channels % LANES or tiles < FEWEST:
         return False
@@ -89,14 +89,14 @@ class _Kernel:
 
     def __init__(self, out: CModule, fused: FusedKernel, window: KernelWindow, products: Products) -> None:
         self.out, self.fused, self.window, self.products = out, fused, window, products
-        self.read, self.made = extents(fused, window.map), extents(fused, fused.result)
-        self.in_row = -(-self.made.pixels // SIZE)
-        self.tiles = -(-self.made.rows // SIZE) * self.in_row
+        self.read, self.output = extents(fused, window.map), extents(fused, fused.result)
+        self.in_row = -(-self.output.pixels // SIZE)
+        self.tiles = -(-self.output.rows // SIZE) * self.in_row
         threads = fused.target.threads if fused.shared else 1
         self.batches = -(-self.tiles // (MOST * threads)) * threads
         self.batch = -(-self.tiles // self.batches)
         self.pitch = self.read.channels + PAIRS  # int16 from one tile to the next; a line of the cache more than a power of two
-        self.vectors = self.made.channels // LANES
+        self.vectors = self.output.channels // LANES
         self.wide = next(wide for wide in (4, 2, 1) if self.vectors % wide == 0)  # vectors that are summed at a time
         self.step = (self.wide * POINTS + 1) * LANES  # int32 of sums from one tile to the next
 
@@ -132,8 +132,8 @@ class _Kernel:
                             out(f"const int p = {part.first} + q * {part.size};")
                             out(f"{names[part.size]}(a + p * {self.pitch}, w, sums + p * {self.step} + point * {LANES});")
                     with self._each_tile():
-                        there = f"y + (row * {self.made.pixels} + pixel) * {self.made.channels} + c * {LANES}"
-                        left = f"{self.made.rows} - row, {self.made.pixels} - pixel{ends.argument}"
+                        there = f"y + (row * {self.output.pixels} + pixel) * {self.output.channels} + c * {LANES}"
+                        left = f"{self.output.rows} - row, {self.output.pixels} - pixel{ends.argument}"
                         out(f"{outward}(sums + q * {self.step}, by + c * {begin[0].size}, {there}, {left});")
 
     @contextmanager
@@ -145,9 +145,9 @@ class _Kernel:
 
     def _packed(self) -> np.ndarray:
         """(runs of vectors, points, pairs of channels, vectors of a run, 16 x 2) int16: the transform of the weights."""
-        made = np.kron(WEIGHTS, WEIGHTS) @ self.products.weights.astype(np.int64).reshape(-1, 9).T
-        made = made.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(1, 0, 4, 2, 3, 5)
-        return np.ascontiguousarray(made, np.int16)
+        transforms = np.kron(WEIGHTS, WEIGHTS) @ self.products.weights.astype(np.int64).reshape(-1, 9).T
+        transforms = transforms.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(1, 0, 4, 2, 3, 5)
+        return np.ascontiguousarray(transforms, np.int16)
 
     def _sums(self, count: int, wide: int, name: str) -> Writer:
         """Of so many tiles and vectors of channels."""
@@ -197,12 +197,12 @@ class _Kernel:
                     out.all(_outward([f"s{i}_{j}" for i in range(SIDE)], [f"t{i}_{j}" for i in range(SIZE)]))
                 for i in range(SIZE):
                     out.all(_outward([f"t{i}_{j}" for j in range(SIDE)], [f"y{i}_{j}" for j in range(SIZE)]))
-                    with out.block("" if self.made.rows % SIZE == 0 else f"if ({i} < rows)"):
+                    with out.block("" if self.output.rows % SIZE == 0 else f"if ({i} < rows)"):
                         for j in range(SIZE):
                             sums = f"_mm512_srai_epi32(_mm512_mullo_epi32(y{i}_{j}, ninth), {SHIFTS[i] + SHIFTS[j]})"
-                            with out.block("" if self.made.pixels % SIZE == 0 else f"if ({j} < pixels)"):
+                            with out.block("" if self.output.pixels % SIZE == 0 else f"if ({j} < pixels)"):
                                 value = scaling.value(f"_mm512_add_epi32({sums}, bias)", f"by + {LANES}")
-                                ends.put(out, f"y + {(i * self.made.pixels + j) * self.made.channels}", [value])
+                                ends.put(out, f"y + {(i * self.output.pixels + j) * self.output.channels}", [value])
         return out
 
 

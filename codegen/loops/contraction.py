@@ -39,43 +39,43 @@ class Factor:
 Finish = Callable[[str, Sequence[str]], str]  # (sum, index of the result) -> element
 
 
-def products(nest: Nest, factors: Sequence[Factor], made: Sequence[str], finish: Finish | None = None) -> None:
-    """Elements of the result, whose axes have the labels `made`: products of all factors, summed over the other labels."""
+def products(nest: Nest, factors: Sequence[Factor], free: Sequence[str], finish: Finish | None = None) -> None:
+    """Elements of the result, whose axes have the labels `free`: products of all factors, summed over the other labels."""
     extents: dict[str, int] = {}
     for factor in factors:
         for label, extent in zip(factor.labels, factor.array.shape, strict=True):
             extents[label] = extent if extents.get(label, 1) == 1 else extents[label]
-    summed = [label for label in extents if label not in made]
+    summed = [label for label in extents if label not in free]
     y = nest.results[0]
     axis = y.layout.order[-1] if y.shape else 0
-    if _in_vectors(nest, factors, made, axis):
-        _vectors(nest, factors, made, axis, {label: extents[label] for label in summed}, finish)
+    if _in_vectors(nest, factors, free, axis):
+        _vectors(nest, factors, free, axis, {label: extents[label] for label in summed}, finish)
         return
     out, sums = nest.out, Sums.of(y.dtype)
     with nest.elements() as at:
         out(f"{sums.ctype} sum = {nest.begin(at, '0')};")
         with nest.folded([extents[label] for label in summed], "k", summed.index("k") if "k" in summed else None) as inner:
-            where = {**dict(zip(made, at, strict=True)), **dict(zip(summed, inner, strict=True))}
+            where = {**dict(zip(free, at, strict=True)), **dict(zip(summed, inner, strict=True))}
             out(f"sum += {' * '.join(sums.wide(factor.element(where)) for factor in factors)};")
         with nest.end(at, "sum"):
             out(f"{y.at(at)} = {finish('sum', at) if finish else sums.narrow('sum')};")
 
 
-def _in_vectors(nest: Nest, factors: Sequence[Factor], made: Sequence[str], axis: int) -> bool:
+def _in_vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int) -> bool:
     """Whether neighbours along an axis of the result come from neighbours, or from one element, of every factor."""
     y = nest.results[0]
     if not nest.lanes or not y.shape or y.dtype != "float32" or y.shape[axis] < nest.lanes or (not nest.whole and axis == row_axis(y.shape)):
         return False
-    return y.step(axis) == 1 and all(factor.step(made[axis]) in (0, 1) for factor in factors)
+    return y.step(axis) == 1 and all(factor.step(free[axis]) in (0, 1) for factor in factors)
 
 
-def _vectors(nest: Nest, factors: Sequence[Factor], made: Sequence[str], axis: int, summed: Mapping[str, int], finish: Finish | None) -> None:
+def _vectors(nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int, summed: Mapping[str, int], finish: Finish | None) -> None:
     out, y, lanes = nest.out, nest.results[0], nest.lanes
     vectors, rest = divmod(y.shape[axis], lanes)
     turns, some = divmod(vectors, VECTORS)
-    tile = partial(_tile, nest, factors, made, axis, summed)
-    with nest.each(axes=[k for k in range(len(y.shape)) if k != axis]) as found:
-        at = [found.get(k, "v") for k in range(len(y.shape))]
+    tile = partial(_tile, nest, factors, free, axis, summed)
+    with nest.each(axes=[k for k in range(len(y.shape)) if k != axis]) as indices:
+        at = [indices.get(k, "v") for k in range(len(y.shape))]
         if turns:
             with out.block(f"for (int v = 0; v < {turns * VECTORS * lanes}; v += {VECTORS * lanes})"):
                 tile(at, VECTORS, lanes)
@@ -92,14 +92,14 @@ def _vectors(nest: Nest, factors: Sequence[Factor], made: Sequence[str], axis: i
 
 
 def _tile(
-    nest: Nest, factors: Sequence[Factor], made: Sequence[str], axis: int, summed: Mapping[str, int], at: Sequence[str], count: int, lanes: int
+    nest: Nest, factors: Sequence[Factor], free: Sequence[str], axis: int, summed: Mapping[str, int], at: Sequence[str], count: int, lanes: int
 ) -> None:
     """So many vectors of the result, from index `v` on."""
     out, y = nest.out, nest.results[0]
     out(f"v{lanes} {', '.join(f's{t} = SPLAT_{lanes}(0.0f)' for t in range(count))};")
     with nest.over([*summed.values()], "k") as inner:
-        where = {**dict(zip(made, at, strict=True)), **dict(zip(summed, inner, strict=True))}
-        same = [factor for factor in factors if factor.step(made[axis]) == 0]
+        where = {**dict(zip(free, at, strict=True)), **dict(zip(summed, inner, strict=True))}
+        same = [factor for factor in factors if factor.step(free[axis]) == 0]
         if same:
             out(f"const v{lanes} a = SPLAT_{lanes}({' * '.join(factor.element(where) for factor in same)});")
         terms = [f"*(const u{lanes} *)(&{factor.element(where)} + {{}})" for factor in factors if factor not in same]
@@ -118,9 +118,9 @@ def operand(nest: Nest, index: int, labels: Sequence[str], last: str) -> Factor:
     return Factor(Array(MapLayout(tensor, order), value.shape, nest.constant(value.transpose(order))), tuple(labels))
 
 
-def _last(nest: Nest, made: Sequence[str]) -> str:
+def _last(nest: Nest, free: Sequence[str]) -> str:
     """Label of the axis of the result that lies innermost."""
-    return made[nest.results[0].layout.order[-1]] if made else ""
+    return free[nest.results[0].layout.order[-1]] if free else ""
 
 
 def gemm(nest: Nest) -> None:
@@ -147,9 +147,9 @@ def matmul(nest: Nest) -> None:
     stacks = [f"b{k}" for k in reversed(range(max(len(left), len(right), 2) - 2))]
     a = [*stacks[len(stacks) - max(len(left) - 2, 0) :], *(["m"] if len(left) > 1 else []), "k"]
     b = [*stacks[len(stacks) - max(len(right) - 2, 0) :], "k", *(["n"] if len(right) > 1 else [])]
-    made = [*stacks, *(["m"] if len(left) > 1 else []), *(["n"] if len(right) > 1 else [])]
-    last = _last(nest, made)
-    products(nest, [operand(nest, 0, a, last), operand(nest, 1, b, last)], made)
+    free = [*stacks, *(["m"] if len(left) > 1 else []), *(["n"] if len(right) > 1 else [])]
+    last = _last(nest, free)
+    products(nest, [operand(nest, 0, a, last), operand(nest, 1, b, last)], free)
 
 
 def einsum(nest: Nest) -> None:
@@ -157,9 +157,9 @@ def einsum(nest: Nest) -> None:
     terms, result = einsum_terms(nest.call)
     hidden = [len(nest.call.shape(k)) - len(term.replace("...", "")) if "..." in term else 0 for k, term in enumerate(terms)]
     labels = [_labels(term, count) for term, count in zip(terms, hidden, strict=True)]
-    made = _labels(result, max(hidden))
-    last = _last(nest, made)
-    products(nest, [operand(nest, k, found, last) for k, found in enumerate(labels)], made)
+    free = _labels(result, max(hidden))
+    last = _last(nest, free)
+    products(nest, [operand(nest, k, axes, last) for k, axes in enumerate(labels)], free)
 
 
 def _labels(term: str, hidden: int) -> list[str]:

@@ -21,11 +21,11 @@ MOST_ELEMENTS = {16: 14, 8: 10, 4: 14, 1: 8}  # by lanes; so many sums fit in re
 
 def convolution(nest: Nest) -> None:
     """Conv and ConvTranspose."""
-    found = _Convolution(nest)
-    if found.in_vectors:
-        found.vectors()
+    loops = _Convolution(nest)
+    if loops.in_vectors:
+        loops.vectors()
     else:
-        found.elements()
+        loops.elements()
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _Convolution:
         self.transposed = call.operator.kind == "ConvTranspose"
         self.sliding = windows(call)
         self.groups = call.attribute("group", 1)
-        self.made, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups  # channels of a group
+        self.outputs, self.read = self.y.shape[1] // self.groups, self.x.shape[1] // self.groups  # channels of a group
 
     # -- element by element ------------------------------------------------------------------------------------------------------------------
 
@@ -51,8 +51,8 @@ class _Convolution:
             out(f"double sum = {nest.begin(at, '0.0')};")
             group = "0" if self.groups == 1 else "g"
             if self.groups > 1:
-                out(f"const int g = ({at[1]}) / {self.made};")
-            filter_ = f"({at[1]}) % {self.made}" if self.transposed and self.groups > 1 else at[1]
+                out(f"const int g = ({at[1]}) / {self.outputs};")
+            filter_ = f"({at[1]}) % {self.outputs}" if self.transposed and self.groups > 1 else at[1]
             with taps(nest, self.sliding, at[2:]) as tap, nest.folded([self.read], "c", 0) as (c,):
                 channel = self._channel(group, c)
                 of = [channel, filter_] if self.transposed else [filter_, c]
@@ -71,20 +71,20 @@ class _Convolution:
     def in_vectors(self) -> bool:
         """Whether vectors of channels are worth it: weights are known, and a group makes enough channels."""
         nest, x = self.nest, self.x
-        if not nest.lanes or x.dtype != "float32" or nest.call.values[1] is None or 2 * self.made < nest.lanes:
+        if not nest.lanes or x.dtype != "float32" or nest.call.values[1] is None or 2 * self.outputs < nest.lanes:
             return False
         return (nest.whole or row_axis(self.y.shape) != 1) and (self.transposed or x.step(len(x.shape) - 1) is not None)
 
     def vectors(self) -> None:
         """Tiles of channels by elements: a few elements along the last axis, or, transposed, one."""
         nest, out, y, lanes = self.nest, self.nest.out, self.y, self.nest.lanes
-        self.count = min(-(-self.made // lanes), MOST_VECTORS) if self.transposed else 1  # vectors of channels in a tile
+        self.count = min(-(-self.outputs // lanes), MOST_VECTORS) if self.transposed else 1  # vectors of channels in a tile
         self.width = self.count * lanes
         self.weights, self.blocks = self._packed()
         with self._spread() as (at, block):
-            first = f", first = {block} / {self.blocks} * {self.made} + done" if y.shape[1] > 1 else ""
+            first = f", first = {block} / {self.blocks} * {self.outputs} + done" if y.shape[1] > 1 else ""
             out(f"const int done = {block} % {self.blocks} * {self.width}{first};")
-            out(f"const int count = smaller({self.width}, {self.made} - done);")
+            out(f"const int count = smaller({self.width}, {self.outputs} - done);")
             if self.transposed:
                 with nest.over([y.shape[-1]], "w") as (w,):
                     self._tile([*at, w], 1, block)
@@ -110,23 +110,23 @@ class _Convolution:
         with ExitStack() as loops:
             if not free:
                 loops.enter_context(nest.share(self.groups * self.blocks, "block"))
-            found = loops.enter_context(nest.each(axes=axes))
+            indices = loops.enter_context(nest.each(axes=axes))
             if free:
                 loops.enter_context(nest.share(self.groups * self.blocks, "block"))
-            yield [found[axis] for axis in axes], "block"
+            yield [indices[axis] for axis in axes], "block"
 
     def _packed(self) -> tuple[str, int]:
         """Weights as (groups, blocks, *kernel, channels read, channels made) and the number of blocks."""
         values = self.nest.call.values[1]
         assert values is not None
         kernel = values.shape[2:]
-        blocks = -(-self.made // self.width)
+        blocks = -(-self.outputs // self.width)
         if self.transposed:
-            values = values.reshape(self.groups, self.read, self.made, *kernel).swapaxes(1, 2)
+            values = values.reshape(self.groups, self.read, self.outputs, *kernel).swapaxes(1, 2)
         else:
-            values = values.reshape(self.groups, self.made, self.read, *kernel)
+            values = values.reshape(self.groups, self.outputs, self.read, *kernel)
         padded = np.zeros((self.groups, blocks * self.width, self.read, *kernel), np.float32)
-        padded[:, : self.made] = values
+        padded[:, : self.outputs] = values
         split = padded.reshape(self.groups, blocks, self.width, self.read, *kernel)
         return self.nest.constant(np.ascontiguousarray(split.transpose(0, 1, *range(4, split.ndim), 3, 2))), blocks
 
@@ -152,12 +152,12 @@ class _Convolution:
     @contextmanager
     def _taps(self, at: Sequence[str], elements: int) -> Iterator[Taps]:
         if elements == 1:
-            with taps(self.nest, self.sliding, at) as found:
-                yield found
+            with taps(self.nest, self.sliding, at) as tap:
+                yield tap
             return
         *outer, last = self.sliding
-        with taps(self.nest, outer, at[:-1]) as found, self.nest.over([last.kernel], "q") as (k,):
-            yield Taps([*found.kernel, k], [*found.source, f"({at[-1]} * {last.stride} - {last.pad} + {k} * {last.dilation})"])
+        with taps(self.nest, outer, at[:-1]) as tap, self.nest.over([last.kernel], "q") as (k,):
+            yield Taps([*tap.kernel, k], [*tap.source, f"({at[-1]} * {last.stride} - {last.pad} + {k} * {last.dilation})"])
 
     def _store(self, at: Sequence[str], elements: int) -> None:
         out, y, lanes = self.nest.out, self.y, self.nest.lanes

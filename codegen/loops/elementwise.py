@@ -245,11 +245,11 @@ def folded(nest: Nest) -> None:
     with nest.elements() as at:
         for k, operand in enumerate(operands):
             nest.out(f"const {s.ctype} x{k} = {element(operand, at, y.shape)};")
-        found = "x0"
+        value = "x0"
         for k in range(1, len(operands)):
-            nest.out(f"const {s.ctype} y{k} = {fold(s, found, f'x{k}')};")
-            found = f"y{k}"
-        nest.out(f"{y.at(at)} = {f'{found} / {len(operands)}' if kind == 'Mean' else found};")
+            nest.out(f"const {s.ctype} y{k} = {fold(s, value, f'x{k}')};")
+            value = f"y{k}"
+        nest.out(f"{y.at(at)} = {f'{value} / {len(operands)}' if kind == 'Mean' else value};")
 
 
 def batch_normalization(nest: Nest) -> None:

@@ -46,8 +46,8 @@ def integers(nest: Nest, plain: Loops) -> None:
 
 def _sums(nest: Nest) -> None:
     call = nest.call
-    found = by.requantization(call)
-    bias, factors = by.bias(call).astype(np.int32), found.by
+    requantization = by.requantization(call)
+    bias, factors = by.bias(call).astype(np.int32), requantization.by
     if call.operator.kind in ("Conv", "ConvTranspose"):
         factors = Multipliers(*(f.reshape(-1, *(1,) * (len(call.result) - 2)) if f.ndim else f for f in factors))
     with nest.elements() as at:
@@ -57,10 +57,10 @@ def _sums(nest: Nest) -> None:
             store_scaled(nest, at, f"(sum + {entry(nest, bias, at)})", factors)
 
 
-def _first_read(call: Call, made: str) -> str:
-    """The start of a C sum: the first channel that the group of channel `made` of a convolution's result reads; empty if there is one group."""
+def _first_read(call: Call, channel: str) -> str:
+    """The start of a C sum: the first channel that the group of channel `channel` of a convolution's result reads; empty if there is one group."""
     groups = call.attribute("group", 1)
-    return f"{made} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
+    return f"{channel} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
 
 
 def _conv(nest: Nest, at: Sequence[str]) -> None:
@@ -78,9 +78,9 @@ def _conv_transpose(nest: Nest, at: Sequence[str]) -> None:
     per_group = call.shape(1)[0] // call.attribute("group", 1)
     x, w = centred(nest, 0), centred(nest, 1, (1, *range(2, rank), 0))
     first = _first_read(call, at[1])
-    made = f"({at[1]}) % {of_group}" if call.attribute("group", 1) > 1 else at[1]
+    channel = f"({at[1]}) % {of_group}" if call.attribute("group", 1) > 1 else at[1]
     with taps(nest, windows(call), at[2:]) as (kernel, places), nest.folded([per_group], "c", 0) as (c,):
-        nest.out(f"sum += {x([at[0], first + c, *places])} * {w([first + c, made, *kernel])};")
+        nest.out(f"sum += {x([at[0], first + c, *places])} * {w([first + c, channel, *kernel])};")
 
 
 def _gemm(nest: Nest, at: Sequence[str]) -> None:
@@ -116,18 +116,18 @@ PRODUCTS: dict[str, Callable[[Nest, Sequence[str]], None]] = {"Conv": _conv, "Co
 
 def _by_table(nest: Nest) -> None:
     index = next(i for i, tensor in enumerate(nest.call.tensors) if tensor is not None and not nest.call.constant[i])
-    x, y, made = nest.operand(index), nest.results[0], by.table(nest.call)
+    x, y, table = nest.operand(index), nest.results[0], by.table(nest.call)
     with nest.elements() as at:
-        nest.out(f"{y.at(at)} = {looked_up(nest, made, x.at(at))};")
+        nest.out(f"{y.at(at)} = {looked_up(nest, table, x.at(at))};")
 
 
 def _terms(nest: Nest) -> None:
-    found = by.sum_terms(nest.call)
+    terms = by.sum_terms(nest.call)
     with nest.elements() as at:
-        nest.out(f"int32_t sum = {1 << found.shift - 1};")
-        for index, multiplier in enumerate(found.multipliers):
+        nest.out(f"int32_t sum = {1 << terms.shift - 1};")
+        for index, multiplier in enumerate(terms.multipliers):
             nest.out(f"sum += {met(nest, index, at)} * {multiplier};")
-        store(nest, at, f"shifted(sum, {found.shift})")
+        store(nest, at, f"shifted(sum, {terms.shift})")
 
 
 def _product(nest: Nest) -> None:
@@ -136,11 +136,11 @@ def _product(nest: Nest) -> None:
 
 
 def _slopes(nest: Nest) -> None:
-    found = by.slopes(nest.call)
-    negative = Multipliers(found.negative.multiplier * found.sign, found.negative.shift)
+    slopes = by.slopes(nest.call)
+    negative = Multipliers(slopes.negative.multiplier * slopes.sign, slopes.negative.shift)
     with nest.elements() as at:
         nest.out(f"const int32_t x = {met(nest, 0, at)};")
-        store(nest, at, f"(x < 0 ? {scaled(nest, at, 'x', negative)} : {scaled(nest, at, 'x', found.positive)})")
+        store(nest, at, f"(x < 0 ? {scaled(nest, at, 'x', negative)} : {scaled(nest, at, 'x', slopes.positive)})")
 
 
 # -- windows and whole axes folded ---------------------------------------------------------------------------------------------------------
@@ -150,14 +150,14 @@ def _mean(nest: Nest) -> None:
     call = nest.call
     pool = call.operator.kind == "AveragePool"
     counts = by.window_counts(call, whole(call.result)) if pool else np.array(folded_elements(call))
-    found = by.mean_factors(call, counts)
+    factors = by.mean_factors(call, counts)
     x = centred(nest, 0)
     with nest.elements() as at:
         nest.out(f"int32_t sum = {nest.begin(at, '0')};")
         with _read(nest, at, pool=pool) as index:
             nest.out(f"sum += {x(index)};")
         with nest.end(at, "sum"):
-            store_scaled(nest, at, "sum", found)
+            store_scaled(nest, at, "sum", factors)
 
 
 def _extreme(nest: Nest) -> None:
@@ -180,8 +180,8 @@ def _extreme(nest: Nest) -> None:
 def _read(nest: Nest, at: Sequence[str], *, pool: bool) -> Iterator[list[str]]:
     """Loops over the elements that a pool or a reduction folds into the one at an index: their index."""
     if pool:
-        with taps(nest, windows(nest.call), at[2:]) as found:
-            yield [*at[:2], *found.source]
+        with taps(nest, windows(nest.call), at[2:]) as tap:
+            yield [*at[:2], *tap.source]
         return
     shape, axes = nest.call.shape(0), sorted(reduced_axes(nest.call) or ())
     rest = iter(at if len(at) < len(shape) else [i for k, i in enumerate(at) if k not in axes])
@@ -204,10 +204,10 @@ def _split(nest: Nest) -> None:
     for name, size in zip(call.operator.outputs, sizes, strict=True):
         if name:
             k = next(asked)
-            found = by.recoding(call.tensors[0], call.result_tensors[k])
+            table = by.recoding(call.tensors[0], call.result_tensors[k])
             with nest.elements(k) as at:
                 byte = x.at([f"{i} + {start}" if a == axis else i for a, i in enumerate(at)])
-                nest.out(f"{nest.results[k].at(at)} = {byte if found is None else looked_up(nest, found, byte)};")
+                nest.out(f"{nest.results[k].at(at)} = {byte if table is None else looked_up(nest, table, byte)};")
         start += size
 
 
@@ -215,8 +215,8 @@ def _top_k(nest: Nest) -> None:
     """The best bytes of the operand, then brought to the result's scale."""
     source, result = nest.call.tensors[0], nest.call.result_tensors[0]
     assert source is not None
-    found = by.recoding(source, result)
-    top_k(nest, None if found is None else lambda byte: looked_up(nest, found, byte))
+    table = by.recoding(source, result)
+    top_k(nest, None if table is None else lambda byte: looked_up(nest, table, byte))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,16 +224,16 @@ class _Recoded(Array):
     """An operand that is read through a table of 256 bytes."""
 
     table: str = ""
-    made: str = ""  # type of what the table holds
+    held: str = ""  # type of what the table holds
     source: Array | None = None  # what is read
 
     @property
     def dtype(self) -> str:
-        return self.made
+        return self.held
 
     @property
     def ctype(self) -> str:
-        return CTYPES[self.made]
+        return CTYPES[self.held]
 
     def step(self, axis: int) -> int | None:
         return None
@@ -254,15 +254,15 @@ def _recoded(nest: Nest) -> Nest:
     for index, tensor in enumerate(call.tensors):
         if tensor is None or tensor.quantization is None or (moves and index):
             continue
-        found = by.recoding(tensor, results[0])
+        table = by.recoding(tensor, results[0])
         tensors[index] = Tensor(tensor.name, tensor.shape, results[0].dtype)
         value = values[index]
-        if found is not None and value is not None:
-            values[index] = found[value.view(np.uint8)]
-        elif found is not None and index in arrays:
+        if table is not None and value is not None:
+            values[index] = table[value.view(np.uint8)]
+        elif table is not None and index in arrays:
             array = arrays[index]
             arrays[index] = _Recoded(
-                array.layout, array.shape, array.pointer, array.slots, array.slot, table=nest.constant(found), made=results[0].dtype, source=array
+                array.layout, array.shape, array.pointer, array.slots, array.slot, table=nest.constant(table), held=results[0].dtype, source=array
             )
     given = replace(call, values=tuple(values), tensors=tuple(tensors), result_tensors=tuple(map(_plain, call.result_tensors)))
     if call.operator.kind == "Pad":
@@ -281,8 +281,8 @@ def _with_padding(call: Call, value: np.ndarray, dtype: str) -> Call:
     inputs[2] = name
     rest = call.operator.inputs[3:]
 
-    def put(found: tuple, *, new: object) -> tuple:  # pyright: ignore[reportMissingTypeArgument]
-        return (*found[:2], new, *found[3:])
+    def put(operands: tuple, *, new: object) -> tuple:  # pyright: ignore[reportMissingTypeArgument]
+        return (*operands[:2], new, *operands[3:])
 
     return replace(
         call,

@@ -34,8 +34,8 @@ def copied(nest: Nest, source: Callable[[Index], Index]) -> None:
         nest.out(f"{y.at(at)} = {x.at(source(at))};")
 
 
-def _needed(nest: Nest, found: object, index: int) -> None:
-    if found is None:
+def _needed(nest: Nest, constant: object, index: int) -> None:
+    if constant is None:
         raise nest.unsupported(f"input {index} that is computed", "a constant")
 
 
@@ -122,8 +122,8 @@ def expand(nest: Nest) -> None:
 
 def tile(nest: Nest) -> None:
     """The whole operand again and again along every axis."""
-    shape, made = nest.operand(0).shape, nest.results[0].shape
-    copied(nest, lambda at: [i if n == extent else "0" if n == 1 else f"{i} % {n}" for i, n, extent in zip(at, shape, made, strict=True)])
+    shape, tiled = nest.operand(0).shape, nest.results[0].shape
+    copied(nest, lambda at: [i if n == extent else "0" if n == 1 else f"{i} % {n}" for i, n, extent in zip(at, shape, tiled, strict=True)])
 
 
 def transpose(nest: Nest) -> None:

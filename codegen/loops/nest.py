@@ -73,14 +73,14 @@ class Array:
 
     def behind(self, index: Sequence[str]) -> list[str]:
         """The index of the same element in the map behind a view."""
-        found = ["0"] * len(self.layout.shape)
+        indices = ["0"] * len(self.layout.shape)
         for mine, behind in alike(self.shape, self.layout.shape):
             flat = _flat([index[k] for k in mine], [self.shape[k] for k in mine])
             extents = [self.layout.shape[k] for k in behind]
             for k, extent, step in zip(behind, extents, _steps(extents), strict=True):
                 digit = f"({flat}) / {step}" if step > 1 else flat
-                found[k] = digit if k == behind[0] else f"({digit}) % {extent}"
-        return found
+                indices[k] = digit if k == behind[0] else f"({digit}) % {extent}"
+        return indices
 
     def broadcast(self, index: Sequence[str], shape: Sequence[int]) -> list[str]:
         """The index of the element that meets the one at `index` of a larger shape, by NumPy's rules."""
@@ -98,8 +98,8 @@ def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
 
 def _sum(terms: Iterator[tuple[str, int]]) -> str:
     """Sum of products in C."""
-    found = [f"({i}) * {step}" if step != 1 else f"({i})" for i, step in terms if i != "0" and step]
-    return " + ".join(found) or "0"
+    products = [f"({i}) * {step}" if step != 1 else f"({i})" for i, step in terms if i != "0" and step]
+    return " + ".join(products) or "0"
 
 
 class Nest:
@@ -123,9 +123,9 @@ class Nest:
 
     def reading(self, call: Call, maps: Mapping[int, Array]) -> Nest:
         """The same loops for another operator, on operands that are reached one by one."""
-        found = copy(self)
-        found.call, found.maps, found.lanes = call, maps, 0
-        return found
+        nest = copy(self)
+        nest.call, nest.maps, nest.lanes = call, maps, 0
+        return nest
 
     def operand(self, index: int) -> Array:
         """An operand that is a map, or a constant with its values."""
@@ -148,10 +148,10 @@ class Nest:
         """Whether an optional operand is there."""
         return self.call.has(index)
 
-    def unsupported(self, found: str, accepted: str) -> Unsupported:
+    def unsupported(self, refused: str, accepted: str) -> Unsupported:
         """The error for what the loops do not do."""
         operator = self.call.operator
-        return Unsupported(f"node {operator.name!r} ({operator.kind}): found {found}; generated C accepts {accepted}")
+        return Unsupported(f"node {operator.name!r} ({operator.kind}): found {refused}; generated C accepts {accepted}")
 
     def row(self, result: int = 0) -> int | None:
         """The axis along which a result is made row by row, where its index is r."""
@@ -170,53 +170,53 @@ class Nest:
     ) -> Iterator[dict[int, str]]:
         """Loops over the elements of a result that are to be made, or over some of its axes alone: axis -> index.
 
-        Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first, stop). With all axes, `[*found.values()]` is
-        not an index: see `elements`.
+        Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first, stop). With all axes, `[*indices.values()]`
+        is not an index: see `elements`.
         """
         layout = self.results[result].layout
         axis, before = self.row(result), self._sharing
-        found: dict[int, str] = {}
+        indices: dict[int, str] = {}
         heads: list[str] = []
         for k in layout.order if axes is None else [k for k in layout.order if k in axes]:
             first, stop = (spans or {}).get(k, (0, layout.shape[k]))
             if k == axis:
-                found[k] = "r"
+                indices[k] = "r"
                 bounds = [f"r >= {first}"] if first > 0 else []
                 bounds += [f"r < {stop}"] if stop < self.call.rows_out else []
                 heads += [f"if ({' && '.join(bounds)})"] if bounds else []
             elif stop - first == 1:
-                found[k] = str(first)
+                indices[k] = str(first)
             else:
-                found[k] = f"{name}{k}"
-                heads.append(self._head(found[k], stop - first, first))
+                indices[k] = f"{name}{k}"
+                heads.append(self._head(indices[k], stop - first, first))
         if self._sharing:  # one element, or a row that is one
             heads.append("if (m->me == 0)")
         self._sharing = False
         with self.out.nested(heads):
-            yield found
+            yield indices
         self._sharing = before
 
     @contextmanager
     def elements(self, result: int = 0, name: str = "i", spans: Mapping[int, Span] | None = None) -> Iterator[list[str]]:
         """Loops over all elements of a result that are to be made: their index."""
-        with self.each(result, name=name, spans=spans) as found:
-            yield [found[k] for k in range(len(found))]
+        with self.each(result, name=name, spans=spans) as indices:
+            yield [indices[k] for k in range(len(indices))]
 
     @contextmanager
     def over(self, extents: Sequence[int | str], name: str) -> Iterator[list[str]]:
         """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ..."""
-        found = ["0" if extent == 1 else f"{name}{k}" for k, extent in enumerate(extents)]
-        heads = [f"for (int {i} = 0; {i} < {extent}; {i}++)" for i, extent in zip(found, extents, strict=True) if i != "0"]
+        indices = ["0" if extent == 1 else f"{name}{k}" for k, extent in enumerate(extents)]
+        heads = [f"for (int {i} = 0; {i} < {extent}; {i}++)" for i, extent in zip(indices, extents, strict=True) if i != "0"]
         with self.out.nested(heads):
-            yield found
+            yield indices
 
     # -- sums that may come in parts ---------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
         """Loops as those of `over`, over what is folded into one element. `along`: which of the extents a plan may take in parts."""
-        with self.over(extents, name) as found:
-            yield found
+        with self.over(extents, name) as indices:
+            yield indices
 
     def begin(self, at: Sequence[str], start: str) -> str:
         """C expression: what the sum (or extreme) of an element begins with, `start` or what earlier parts came to."""

@@ -83,8 +83,8 @@ def group_normalization(nest: Nest) -> None:
     size = channels // groups
     elements = f"{np.prod(x.shape[2:], dtype=np.int64) * size}.0"
     out("int known = -1;", "double mean = 0.0, inverse = 0.0;")
-    with nest.each(axes=[0, 1]) as found:
-        at = [found[0], found[1], *["0"] * len(spatial)]
+    with nest.each(axes=[0, 1]) as indices:
+        at = [indices[0], indices[1], *["0"] * len(spatial)]
         out(f"const int group = {at[0]} * {groups} + ({at[1]}) / {size};")
         with out.block("if (group != known)"):
             out("double square = 0.0;", "mean = 0.0;")

@@ -91,8 +91,8 @@ def _summed(nest: Nest, x: Array, y: Array, before: Callable[[str], str], after:
         out("double sum = 0.0;")
         with taps(nest, _trimmed(nest), at[2:]) as tap:
             out(f"const double v = {x.at([*at[:2], *tap.source])};", f"sum += {before('v')};")
-        made = Sums.of(y.dtype).rounded(f"({after('sum', at)})")
-        out(f"{y.at(at)} = {made};")
+        value = Sums.of(y.dtype).rounded(f"({after('sum', at)})")
+        out(f"{y.at(at)} = {value};")
 
 
 def _trimmed(nest: Nest) -> list[Window]:

@@ -32,9 +32,9 @@ def by_floats(nest: Nest) -> None:
 def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64") -> None:
     """A real number, rounded to the nearest step."""
     result = nest.call.result_tensors[0]
-    found = quantization(result)
-    shape = () if found.axis is None else tuple(-1 if axis == found.axis else 1 for axis in range(len(result.shape)))
-    scale, zero = (_number(nest, np.reshape(v, shape), at, t) for v, t in ((found.scale, real), (found.zero_point, "int32")))
+    parameters = quantization(result)
+    shape = () if parameters.axis is None else tuple(-1 if axis == parameters.axis else 1 for axis in range(len(result.shape)))
+    scale, zero = (_number(nest, np.reshape(v, shape), at, t) for v, t in ((parameters.scale, real), (parameters.zero_point, "int32")))
     least, most = limits(result.dtype)
     y, nearest = nest.results[0], "rintf" if real == "float32" else "rint"
     nest.out(f"{y.at(at)} = ({y.ctype})clamped((int64_t)steps((double){nearest}({value} / {scale})) + ({zero}), {least}, {most});")
@@ -42,8 +42,8 @@ def _store_real(nest: Nest, at: Sequence[str], value: str, real: str = "float64"
 
 def _number(nest: Nest, values: np.ndarray, at: Sequence[str], dtype: str) -> str:
     """`entry`, of the type that it says."""
-    found = entry(nest, values.astype(dtype), at)
-    return f"{found}f" if dtype == "float32" and "[" not in found else found
+    constant = entry(nest, values.astype(dtype), at)
+    return f"{constant}f" if dtype == "float32" and "[" not in constant else constant
 
 
 def _quantize(nest: Nest) -> None:
@@ -66,13 +66,15 @@ def _quotient(nest: Nest) -> None:
 def _resize(nest: Nest) -> None:
     """Axis by axis, every product and sum rounded as NumPy rounds it: through a volatile variable, so that none are fused."""
     call, x = nest.call, nest.operand(0)
-    found = quantization(call.tensors[0])
-    if found.axis is not None or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
+    parameters = quantization(call.tensors[0])
+    if parameters.axis is not None or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
         raise nest.unsupported("several scales, or sizes that are computed", "one scale, constant sizes")
     axes = {axis: t for axis in range(len(call.result)) if (t := axis_taps(call, axis)) is not None}
     with nest.elements() as at:
         index = list(at)
-        value = _interpolated(nest, at, index, [*reversed(axes.items())], lambda: f"{less(x.at(index), found.zero_point[0])} * {found.scale[0]!r}")
+        value = _interpolated(
+            nest, at, index, [*reversed(axes.items())], lambda: f"{less(x.at(index), parameters.zero_point[0])} * {parameters.scale[0]!r}"
+        )
         beyond = [f"{nest.constant(t.outside.astype(np.uint8))}[{at[axis]}]" for axis, t in axes.items() if t.outside is not None]
         if beyond:
             value = f"({' || '.join(beyond)} ? {float(call.attribute('extrapolation_value', 0.0))!r} : {value})"
@@ -83,13 +85,13 @@ def _interpolated(nest: Nest, at: Sequence[str], index: list[str], axes: Sequenc
     """Print what interpolates along the given axes, the last to be done first; C expression of the value."""
     if not axes:
         return element()
-    (axis, found), rest = axes[0], axes[1:]
-    count = found.indices.shape[1]
-    places = nest.constant(found.indices.astype(np.int32))
+    (axis, taps), rest = axes[0], axes[1:]
+    count = taps.indices.shape[1]
+    places = nest.constant(taps.indices.astype(np.int32))
     if count == 1:
         index[axis] = f"{places}[{at[axis]}]"
         return _interpolated(nest, at, index, rest, element)
-    weights, name = nest.constant(found.weights.astype(np.float64)), f"v{axis}"
+    weights, name = nest.constant(taps.weights.astype(np.float64)), f"v{axis}"
     nest.out(f"double {name} = 0.0;")
     with nest.out.block(f"for (int t{axis} = 0; t{axis} < {count}; t{axis}++)"):
         index[axis] = f"{places}[({at[axis]}) * {count} + t{axis}]"

@@ -21,9 +21,9 @@ def along(nest: Nest, x: Array, axes: Sequence[int], at: Sequence[str], name: st
     order = x.layout.order if x.shape == x.layout.shape else range(len(x.shape))
     chosen = [axis for axis in order if axis in axes]
     rows = row_axis(x.shape)
-    with nest.folded([x.shape[axis] for axis in chosen], name, chosen.index(rows) if rows in chosen else None) as found:
+    with nest.folded([x.shape[axis] for axis in chosen], name, chosen.index(rows) if rows in chosen else None) as indices:
         index = list(at)
-        for axis, i in zip(chosen, found, strict=True):
+        for axis, i in zip(chosen, indices, strict=True):
             index[axis] = i
         yield index
 
@@ -92,9 +92,9 @@ def summed(nest: Nest) -> None:
         out(f"{held.ctype} sum = {nest.begin(at, str(int(row.product)))};")
         with along(nest, x, axes, _source(nest, axes, at)) as i:
             out(f"const {held.ctype} v = {held.wide(x.at(i))};", f"sum {'*' if row.product else '+'}= {row.term(nest, 'v')};")
-        made = Sums.of(y.dtype).rounded(f"({row.after(nest, held.real('sum'))})") if row.after else held.narrow("sum")
+        value = Sums.of(y.dtype).rounded(f"({row.after(nest, held.real('sum'))})") if row.after else held.narrow("sum")
         with nest.end(at, "sum"):
-            out(f"{y.at(at)} = {made};")
+            out(f"{y.at(at)} = {value};")
 
 
 def extreme(nest: Nest) -> None:
@@ -145,15 +145,15 @@ def _largest(nest: Nest, x: Array, axes: Sequence[int], source: Sequence[str]) -
 def fibres(nest: Nest, axes: Sequence[int], result: int = 0) -> Iterator[list[str]]:
     """Loops over the axes of a result that are not in `axes`: the index, 0 along these."""
     rank = len(nest.results[result].shape)
-    with nest.each(result, [axis for axis in range(rank) if axis not in axes]) as found:
-        yield [found.get(axis, "0") for axis in range(rank)]
+    with nest.each(result, [axis for axis in range(rank) if axis not in axes]) as indices:
+        yield [indices.get(axis, "0") for axis in range(rank)]
 
 
 @contextmanager
 def of_fibre(nest: Nest, axes: Sequence[int], at: Sequence[str], result: int = 0) -> Iterator[list[str]]:
     """Loops over those elements of a fibre that are to be made: their index."""
-    with nest.each(result, axes, name="o") as found:
-        yield [found.get(axis, i) for axis, i in enumerate(at)]
+    with nest.each(result, axes, name="o") as indices:
+        yield [indices.get(axis, i) for axis, i in enumerate(at)]
 
 
 def softmax(nest: Nest) -> None:
@@ -170,8 +170,8 @@ def softmax(nest: Nest) -> None:
         out("const double shift = log(sum);" if logarithmic else "const double factor = 1.0 / sum;")
         with of_fibre(nest, axes, at) as i:
             power_ = scalar.function("exp", f"{x.at(i)} - ({x.ctype})most")
-            found = f"(double){x.at(i)} - most - shift" if logarithmic else f"(double){power_} * factor"
-            out(f"{y.at(i)} = ({y.ctype})({found});")
+            value = f"(double){x.at(i)} - most - shift" if logarithmic else f"(double){power_} * factor"
+            out(f"{y.at(i)} = ({y.ctype})({value});")
 
 
 def lp_normalization(nest: Nest) -> None:

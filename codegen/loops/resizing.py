@@ -18,8 +18,8 @@ def resize(nest: Nest) -> None:
     if any(call.has(i) and call.values[i] is None for i in (1, 2, 3)):
         raise nest.unsupported("sizes that are computed", "constant ones")
     x, y = nest.operand(0), nest.results[0]
-    taps = {axis: found for axis in range(len(y.shape)) if (found := axis_taps(call, axis)) is not None}
-    places = {axis: nest.constant(found.indices.astype(np.int32)) for axis, found in taps.items()}
+    taps = {axis: tap for axis in range(len(y.shape)) if (tap := axis_taps(call, axis)) is not None}
+    places = {axis: nest.constant(tap.indices.astype(np.int32)) for axis, tap in taps.items()}
     weighed = [axis for axis in reversed(taps) if taps[axis].indices.shape[1] > 1]
     held = Scalar("float64" if x.dtype == "float64" else "float32")
     with nest.elements() as at:
@@ -27,7 +27,7 @@ def resize(nest: Nest) -> None:
         if weighed:
             _weighed(nest, taps, weighed, at, f"({held.ctype}){x.at(source)}", held)
         value = held.cast(f"s{weighed[0]}", y.dtype) if weighed else x.at(source)
-        masks = ((nest.constant(found.outside.astype(np.uint8)), at[axis]) for axis, found in taps.items() if found.outside is not None)
+        masks = ((nest.constant(tap.outside.astype(np.uint8)), at[axis]) for axis, tap in taps.items() if tap.outside is not None)
         outside = " || ".join(f"{mask}[{i}]" for mask, i in masks)
         if outside:
             beyond = held.cast(held.number(call.attribute("extrapolation_value", 0.0)), y.dtype)

@@ -20,9 +20,9 @@ def deform_conv(nest: Nest) -> None:
         raise nest.unsupported(f"weights of shape {[*call.shape(1)]}", f"2 spatial axes, up to {MOST_TAPS} taps of a pixel")
     strides, dilations, pads, groups, offset_groups = Deformed.of(call)
     (_, channels, height, width), (kh, kw) = x.shape, call.shape(1)[2:]
-    of_offset, taps, made = channels // offset_groups, prod(call.shape(1)[1:]), y.shape[1] // groups
+    of_offset, taps, outputs = channels // offset_groups, prod(call.shape(1)[1:]), y.shape[1] // groups
     with nest.each(axes=(0, 2, 3)) as at:
-        out(f"{y.ctype} taps[{groups * taps}];", f"double sums[{made}];")
+        out(f"{y.ctype} taps[{groups * taps}];", f"double sums[{outputs}];")
         with nest.over((offset_groups, kh, kw), "k") as (g, row, column):
             tap = f"(({g}) * {kh} + {row}) * {kw} + {column}"
             for name, o, k, axis in (("y", at[2], row, 0), ("x", at[3], column, 1)):
@@ -41,13 +41,13 @@ def deform_conv(nest: Nest) -> None:
                 out(f"taps[({channel}) * {kh * kw} + ({row}) * {kw} + {column}] = ({y.ctype})({weighed});")
         with nest.over((groups,), "g") as (g,):
             weight = _weights(nest)
-            out(f"for (int o = 0; o < {made}; o++) sums[o] = 0;")
+            out(f"for (int o = 0; o < {outputs}; o++) sums[o] = 0;")
             with nest.over((taps,), "t") as (t,):
                 place = f"({g}) * {taps} + {t}"
                 out(f"const double tap = (double)taps[{place}];")
-                out(f"for (int o = 0; o < {made}; o++) sums[o] += tap * (double){weight(g, t, 'o')};")
-            with nest.over((made,), "o") as (o,):
-                channel = f"({g}) * {made} + {o}"
+                out(f"for (int o = 0; o < {outputs}; o++) sums[o] += tap * (double){weight(g, t, 'o')};")
+            with nest.over((outputs,), "o") as (o,):
+                channel = f"({g}) * {outputs} + {o}"
                 bias = f" + (double){nest.operand(3).at([channel])}" if nest.has(3) else ""
                 out(f"{y.at([at[0], channel, at[2], at[3]])} = ({y.ctype})(sums[{o}]{bias});")
 

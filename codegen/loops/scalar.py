@@ -48,8 +48,8 @@ class Scalar:
         """
         if not np.isfinite(value):
             return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
-        found = f"{np.float32(value)!s}f" if self.dtype == "float32" else repr(float(value))
-        return f"({found})" if value < 0 else found
+        literal = f"{np.float32(value)!s}f" if self.dtype == "float32" else repr(float(value))
+        return f"({literal})" if value < 0 else literal
 
     def function(self, name: str, *operands: str) -> str:
         """A function of math.h."""

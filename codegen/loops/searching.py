@@ -17,8 +17,8 @@ from codegen.loops.scalar import Scalar
 def _others(nest: Nest, axis: int) -> Iterator[Callable[[str], list[str]]]:
     """Loops over all axes of the results but one: index along that -> the index."""
     rank = len(nest.results[0].shape)
-    with nest.each(axes=[a for a in range(rank) if a != axis]) as found:
-        yield lambda k: [k if a == axis else found[a] for a in range(rank)]
+    with nest.each(axes=[a for a in range(rank) if a != axis]) as indices:
+        yield lambda k: [k if a == axis else indices[a] for a in range(rank)]
 
 
 def _find(nest: Nest, x: Array, at: Callable[[str], Sequence[str]], extent: int, better: str) -> None:

@@ -20,23 +20,23 @@ class Taps(NamedTuple):
 @contextmanager
 def taps(nest: Nest, sliding: Sequence[Window], at: Sequence[str], name: str = "k") -> Iterator[Taps]:
     """Loops over the window of the result at a spatial index, axis by axis, outermost first."""
-    found, heads = Taps([], []), list[str]()
+    tap, heads = Taps([], []), list[str]()
     for axis, (window, o) in enumerate(zip(sliding, at, strict=True)):
         k = f"{name}{axis}"
         if window.size == 1 and _is_inside(window):
             heads.append(_whole(window, k))
-            found.source.append("0")
+            tap.source.append("0")
         elif window.transposed:
             start = _sum(o, 1, window.pad)
             heads.append(_transposed(window, k, start))
-            found.source.append(f"({start} - {_times(k, window.dilation)}) / {window.stride}")
+            tap.source.append(f"({start} - {_times(k, window.dilation)}) / {window.stride}")
         else:
             start = _sum(o, window.stride, -window.pad)
             heads.append(_direct(window, k, start))
-            found.source.append(f"({start} + {_times(k, window.dilation)})")
-        found.kernel.append(k)
+            tap.source.append(f"({start} + {_times(k, window.dilation)})")
+        tap.kernel.append(k)
     with nest.out.nested(heads):
-        yield found
+        yield tap
 
 
 def _is_inside(window: Window) -> bool:

@@ -48,12 +48,14 @@ def zero(tensor: Tensor | None) -> int:
 def centred(nest: Nest, index: int, order: Sequence[int] | None = None) -> Element:
     """Elements of an operand less their zero points. `order`: of the axes, in which a constant had better lie."""
     call, tensor = nest.call, nest.call.tensors[index]
-    value, found = call.values[index], quantization(tensor)
+    value, parameters = call.values[index], quantization(tensor)
     if value is None:
         array = nest.operand(index)
-        return lambda at: less(array.at(at), found.zero_point[0])
+        return lambda at: less(array.at(at), parameters.zero_point[0])
     axes = [*range(value.ndim)] if order is None else [*order]
-    zeros = np.reshape(found.zero_point, () if found.axis is None else tuple(-1 if axis == found.axis else 1 for axis in range(value.ndim)))
+    zeros = np.reshape(
+        parameters.zero_point, () if parameters.axis is None else tuple(-1 if axis == parameters.axis else 1 for axis in range(value.ndim))
+    )
     if index in nest.maps:  # in the buffer
         held = nest.operand(index)
         return lambda at: f"({held.at(at)} - ({entry(nest, zeros, at)}))"
@@ -71,14 +73,14 @@ def store(nest: Nest, at: Sequence[str], value: str) -> None:
     nest.out(f"{y.at(at)} = ({y.ctype})clamped({value} + ({zero(result)}), {least}, {most});")
 
 
-def store_scaled(nest: Nest, at: Sequence[str], value: str, found: Multipliers) -> None:
+def store_scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> None:
     """An int32 sum, scaled by factors that broadcast against the result."""
-    store(nest, at, scaled(nest, at, value, found))
+    store(nest, at, scaled(nest, at, value, factors))
 
 
-def scaled(nest: Nest, at: Sequence[str], value: str, found: Multipliers) -> str:
+def scaled(nest: Nest, at: Sequence[str], value: str, factors: Multipliers) -> str:
     """C expression: an int32 sum, scaled by factors that broadcast against the result."""
-    return f"rescaled({value}, {entry(nest, found.multiplier.astype(np.int32), at)}, {entry(nest, found.shift.astype(np.uint8), at)})"
+    return f"rescaled({value}, {entry(nest, factors.multiplier.astype(np.int32), at)}, {entry(nest, factors.shift.astype(np.uint8), at)})"
 
 
 def looked_up(nest: Nest, values: np.ndarray, byte: str) -> str:

@@ -332,9 +332,9 @@ def test_codegen_says_why_kernels_were_chosen(here, tmp_path: Path) -> None:
     done = here("codegen", tmp_path / "plan", "--target", "c99", "--why", "--json", tmp_path / "why.json")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines()[:20])
-    found = json.loads((tmp_path / "why.json").read_text())["kernels"]
-    assert [one["kernel"] for one in found] == ["direct convolution"] * 2
-    assert [[*one["refused"]] for one in found] == [["Winograd convolution", "depthwise convolution", "matrix-vector product"]] * 2
+    kernels = json.loads((tmp_path / "why.json").read_text())["kernels"]
+    assert [one["kernel"] for one in kernels] == ["direct convolution"] * 2
+    assert [[*one["refused"]] for one in kernels] == [["Winograd convolution", "depthwise convolution", "matrix-vector product"]] * 2
     text = " ".join(done.stdout.split())
     assert "5Bbold" in text and "Winograd" in text
     assert "--why: found with --count" in refused(here("codegen", tmp_path / "plan", "--why", "--count"))

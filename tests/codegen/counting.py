@@ -36,5 +36,5 @@ def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list
     outputs, *counted = counting(plan, graph, folder).count(inputs)
     executed = execute(plan, graph, inputs)
     ran, planned = [executed.dram, executed.l2], [total_dram(plan.groups), sum((group.l2 for group in plan.groups), L2Bytes())]
-    found = [] if counted == ran == planned else [f"counted {counted}, executed {ran}, planned {planned}"]
-    return found + differing(outputs, reference(graph, inputs))
+    differences = [] if counted == ran == planned else [f"counted {counted}, executed {ran}, planned {planned}"]
+    return differences + differing(outputs, reference(graph, inputs))

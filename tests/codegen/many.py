@@ -139,17 +139,17 @@ def run(program: Program, before: Sequence[str] = ()) -> tuple[dict[str, list[np
             said = "" if done.returncode == 0 else _complaint(done)
         except subprocess.TimeoutExpired:
             said = f"not done after {SECONDS} s"
-        made = (folder / "outputs").read_bytes()
+        data = (folder / "outputs").read_bytes()
         for case, source in left:
             arrays = [case.graph.tensors[name] for name in case.graph.outputs]
             sizes = [tensor.elements * np.dtype(tensor.dtype).itemsize for tensor in arrays]
-            if len(made) < sum(sizes):
+            if len(data) < sum(sizes):
                 break
-            found = list[np.ndarray]()
+            values = list[np.ndarray]()
             for tensor, size in zip(arrays, sizes, strict=True):
-                found.append(np.frombuffer(made[:size], tensor.dtype).reshape(tensor.shape))
-                made = made[size:]
-            outputs[source.name] = found
+                values.append(np.frombuffer(data[:size], tensor.dtype).reshape(tensor.shape))
+                data = data[size:]
+            outputs[source.name] = values
             first += 1
         if said:
             complaints[program.models[min(first, len(program.models) - 1)][1].name] = said
@@ -172,15 +172,15 @@ def _call(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[s
 # -- comparison ------------------------------------------------------------------------------------------------------------------------------
 
 
-def wrong(case: Case, found: Sequence[np.ndarray], tolerance: float = TOLERANCE) -> str:
+def wrong(case: Case, outputs: Sequence[np.ndarray], tolerance: float = TOLERANCE) -> str:
     """Where outputs are not those of the reference. `tolerance`: of float32; what bf16 may be off follows from what rounding does to the network."""
     if case.element != "float32":
-        agreements = expected(case.graph, case.inputs, "bfloat16").compared(dict(zip(case.graph.outputs, found, strict=True)))
+        agreements = expected(case.graph, case.inputs, "bfloat16").compared(dict(zip(case.graph.outputs, outputs, strict=True)))
         return "; ".join(str(one) for one in agreements if one.wrong and one.scale is not None)  # near a tie, which is the largest is open
     pooled = {op.outputs[1]: op.inputs[0] for op in case.graph.operators if op.kind == "MaxPool" and len(op.outputs) > 1}
     asked = replace(case.graph, outputs=tuple({*case.graph.outputs, *pooled.values()} - case.inputs.keys()))
     known = {**case.inputs, **reference(asked, case.inputs)}
-    for name, values in zip(case.graph.outputs, found, strict=True):
+    for name, values in zip(case.graph.outputs, outputs, strict=True):
         wanted = known[name]
         if name in pooled:  # of two elements that are equal but for rounding, either may be the largest
             values, wanted = (known[pooled[name]].reshape(-1)[places] for places in (values, wanted))
@@ -227,4 +227,4 @@ def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, element
 def _holds(source: CSource) -> list[str]:
     """Kinds of code that a model has."""
     code = source.files["model.c"]
-    return [what for what, found in (("loops", bool(source.loops)), ("rings", b" % " in code), ("Winograd", b"int have = -1" in code)) if found]
+    return [what for what, present in (("loops", bool(source.loops)), ("rings", b" % " in code), ("Winograd", b"int have = -1" in code)) if present]

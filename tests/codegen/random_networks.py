@@ -28,8 +28,8 @@ RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([na
 
 def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
-    found = solve(costs, SearchOptions(time_limit=10))
-    return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
+    solution = solve(costs, SearchOptions(time_limit=10))
+    return make_draft(graph, costs, solution, solution.lower_bound_bytes).finished()
 
 
 def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLERANCE) -> None:
@@ -38,9 +38,9 @@ def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLER
     model = compiled(source, folder)
     expected = reference(graph, inputs)
     for _ in range(2):  # nothing is left over from one run to the next
-        found = model.run(inputs)
-        assert list(found) == list(graph.outputs)
-        for name, values in found.items():
+        outputs = model.run(inputs)
+        assert list(outputs) == list(graph.outputs)
+        for name, values in outputs.items():
             scale = max(float(np.abs(expected[name]).max()), 1e-3)
             assert float(np.abs(values - expected[name]).max()) <= tolerance * scale, name
 
@@ -88,27 +88,27 @@ class _Net:
             if kind == "AveragePool":
                 settings["count_include_pad"] = self.pick(0, 1)
             return self.add(kind, [x], (1, channels, *size), **settings)
-        made = self.pick(1, 3, 8, 16, 17, 24, 40)
+        outputs = self.pick(1, 3, 8, 16, 17, 24, 40)
         group = self.pick(1, 1, channels) if channels > 1 else 1
         if group > 1:
-            made = channels * self.pick(1, 1, 2)
-        if channels % 2 == 0 and made % 2 == 0 and self.rng.random() < 0.1:
+            outputs = channels * self.pick(1, 1, 2)
+        if channels % 2 == 0 and outputs % 2 == 0 and self.rng.random() < 0.1:
             group = 2
-        operands = [x, self.constant(made, channels // group, *kernel), *([self.constant(made)] if self.rng.random() < 0.8 else [])]
-        return self.add("Conv", operands, (1, made, *size), dilations=dilations, group=group, **settings)
+        operands = [x, self.constant(outputs, channels // group, *kernel), *([self.constant(outputs)] if self.rng.random() < 0.8 else [])]
+        return self.add("Conv", operands, (1, outputs, *size), dilations=dilations, group=group, **settings)
 
     def larger(self, x: str) -> str:
         _, channels, height, width = self.shapes[x]
         if height * width > 1200:
             return x
         if self.rng.random() < 0.4:
-            made, kernel, strides = self.pick(1, 3, 17), [self.pick(1, 2, 3, 4), self.pick(1, 3, 5)], [self.pick(1, 2, 3), self.pick(1, 2)]
+            outputs, kernel, strides = self.pick(1, 3, 17), [self.pick(1, 2, 3, 4), self.pick(1, 3, 5)], [self.pick(1, 2, 3), self.pick(1, 2)]
             pads = [int(self.rng.integers(0, k)) for k in (*kernel, *kernel)]
             size = [(n - 1) * s + k - a - b for n, s, k, a, b in zip((height, width), strides, kernel, pads[:2], pads[2:], strict=True)]
             if min(size) < 1:
                 return x
-            operands = [x, self.constant(channels, made, *kernel), *([self.constant(made)] if self.rng.random() < 0.5 else [])]
-            return self.add("ConvTranspose", operands, (1, made, *size), kernel_shape=kernel, strides=strides, pads=pads)
+            operands = [x, self.constant(channels, outputs, *kernel), *([self.constant(outputs)] if self.rng.random() < 0.5 else [])]
+            return self.add("ConvTranspose", operands, (1, outputs, *size), kernel_shape=kernel, strides=strides, pads=pads)
         if channels % 4 == 0 and self.rng.random() < 0.5:
             mode = str(self.rng.choice(["DCR", "CRD"]))
             return self.add("DepthToSpace", [x], (1, channels // 4, 2 * height, 2 * width), blocksize=2, mode=mode)

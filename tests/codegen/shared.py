@@ -132,7 +132,7 @@ def growing() -> Net:
     return net
 
 
-NETS: dict[str, Callable[[], Net]] = {found.__name__: found for found in (odd, residual, gated, several, low, growing)}
+NETS: dict[str, Callable[[], Net]] = {net.__name__: net for net in (odd, residual, gated, several, low, growing)}
 
 
 def fused(graph: Graph, rows: int = 1) -> Plan:

@@ -62,9 +62,9 @@ class Net:
             else:
                 names.append(operand or "")
         position = len(self.nodes)
-        made = ["" if k in hidden else f"{kind.lower()}{position}_{k}" for k in range(outputs)]
-        self.nodes.append(helper.make_node(kind, names, made, name=f"{kind} {position}", **attributes))
-        return next(name for name in made if name)
+        results = ["" if k in hidden else f"{kind.lower()}{position}_{k}" for k in range(outputs)]
+        self.nodes.append(helper.make_node(kind, names, results, name=f"{kind} {position}", **attributes))
+        return next(name for name in results if name)
 
     @property
     def graph(self) -> Graph:
@@ -83,13 +83,13 @@ def expected(net: Net, graph: Graph) -> dict[str, np.ndarray]:
         return {name: np.asarray(value) for name, value in reference(graph, net.inputs).items()}
 
 
-def same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], exact: bool = False) -> None:
-    assert list(found) == list(wanted)
+def same(outputs: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], exact: bool = False) -> None:
+    assert list(outputs) == list(wanted)
     for name, values in wanted.items():
-        assert (found[name].dtype, found[name].shape) == (values.dtype, values.shape), name
+        assert (outputs[name].dtype, outputs[name].shape) == (values.dtype, values.shape), name
         narrow = {"float32": (1e-5, 2e-6), "float64": (1e-11, 1e-12)}.get(values.dtype.name, (0, 0))
         rtol, atol = (0, 0) if exact else narrow
-        np.testing.assert_allclose(found[name], values, rtol, atol, err_msg=name)
+        np.testing.assert_allclose(outputs[name], values, rtol, atol, err_msg=name)
 
 
 def run(source: CSource, net: Net, folder: Path) -> dict[str, np.ndarray]:
@@ -108,9 +108,9 @@ def agrees(net: Net, folder: Path, kib: float = 64) -> Plan:
     graph = net.graph
     plan = plan_for_cpu(graph, Hardware(int(kib * 1024), element_bytes=4))
     one, two = (emit_c(plan, graph, "c99", threads=n) for n in (1, 2))
-    found = run(replace(one, flags=STRICT), net, folder / "strict")
-    same(found, expected(net, graph))
-    same(run(replace(two, flags=(*CHECKED, "-pthread")), net, folder / "checked"), found, exact=True)
+    outputs = run(replace(one, flags=STRICT), net, folder / "strict")
+    same(outputs, expected(net, graph))
+    same(run(replace(two, flags=(*CHECKED, "-pthread")), net, folder / "checked"), outputs, exact=True)
     return plan
 
 
@@ -119,13 +119,13 @@ def values(rng: np.random.Generator, dtype: str, shape: Sequence[int]) -> np.nda
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.5)
     if dtype in FLOATS:
-        found = np.asarray(rng.standard_normal(shape) * 3, dtype)
+        usual = np.asarray(rng.standard_normal(shape) * 3, dtype)
         odd = np.array([0, -0.0, 1, -1, 0.5, 2.5, np.inf, -np.inf, np.nan, 1e-30, 1e30], dtype)
     else:
         limits = np.iinfo(dtype)
-        found = np.asarray(rng.integers(max(limits.min, -9), 10, shape), dtype)
+        usual = np.asarray(rng.integers(max(limits.min, -9), 10, shape), dtype)
         odd = np.array([0, 1, limits.min, limits.max, limits.max // 2, 0 if limits.min == 0 else -1], dtype)
-    return np.where(rng.random(shape) < 0.2, rng.choice(odd, shape), found).astype(dtype)
+    return np.where(rng.random(shape) < 0.2, rng.choice(odd, shape), usual).astype(dtype)
 
 
 def types_of(kind: str) -> list[str]:
@@ -137,5 +137,5 @@ def types_of(kind: str) -> list[str]:
     return [name for name in (names.get(text, text[7:-1]) for text in allowed) if name in CTYPES]
 
 
-def fixed(*found: int) -> Constant:
-    return Constant(np.array(found, np.int64))
+def fixed(*integers: int) -> Constant:
+    return Constant(np.array(integers, np.int64))

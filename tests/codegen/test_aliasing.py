@@ -50,19 +50,19 @@ def agrees(graph: Graph, plan: Plan, folder: Path) -> None:
     inputs = drawn_inputs(graph)
     expected = reference(graph, inputs)
     one, two = (emit_c(plan, graph, threads=threads) for threads in (1, 2))
-    found = compiled(replace(one, flags=(*one.flags, *STRICT)), folder / "one").run(inputs)
+    outputs = compiled(replace(one, flags=(*one.flags, *STRICT)), folder / "one").run(inputs)
     for name, values in compiled(two, folder / "two").run(inputs).items():
         scale = max(float(np.abs(expected[name]).max()), 1e-3)
-        assert float(np.abs(found[name] - expected[name]).max()) <= TOLERANCE * scale, name
-        assert np.array_equal(values.view(np.uint32), found[name].view(np.uint32)), name
+        assert float(np.abs(outputs[name] - expected[name]).max()) <= TOLERANCE * scale, name
+        assert np.array_equal(values.view(np.uint32), outputs[name].view(np.uint32)), name
 
 
 class Image(Net):
     """A graph of images."""
 
-    def conv(self, x: str, read: int, made: int, side: int = 1, **attributes: Any) -> str:
+    def conv(self, x: str, read: int, outputs: int, side: int = 1, **attributes: Any) -> str:
         pad = side // 2
-        return self.add("Conv", x, self.drawn(made, read, side, side), self.drawn(made), pads=[pad] * 4, **attributes)
+        return self.add("Conv", x, self.drawn(outputs, read, side, side), self.drawn(outputs), pads=[pad] * 4, **attributes)
 
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
@@ -107,13 +107,13 @@ def nested() -> Graph:
 def heads() -> Graph:
     """What detectors end with: maps of several sizes, pixel by pixel, one after the other."""
     net = Image(x=(1, 4, 12, 10))
-    found: list[str] = []
+    outputs: list[str] = []
     x = "x"
     for size in (120, 30, 9):
         seen = net.add("Transpose", net.conv(x, 4, 6, 3), perm=[0, 2, 3, 1])
-        found.append(net.shaped(seen, 1, size * 2, 3))
+        outputs.append(net.shaped(seen, 1, size * 2, 3))
         x = net.add("Relu", net.conv(x, 4, 4, 3, strides=[2, 2]))
-    return net.graph(net.add("Concat", *found, axis=1))
+    return net.graph(net.add("Concat", *outputs, axis=1))
 
 
 def shuffled() -> Graph:
@@ -214,8 +214,8 @@ def test_parts_that_others_read_too_are_copied(scheme: str, tmp_path: Path) -> N
 
 def test_a_sound_comes_in_as_pixels(tmp_path: Path) -> None:
     net = Net(x=(1, 5, 40))
-    made = net.add("Conv", net.shaped("x", 1, 5, 40, 1), net.drawn(20, 5, 3, 1), kernel_shape=[3, 1], pads=[1, 0, 1, 0])
-    graph = net.graph(net.add("Conv", net.add("Relu", made), net.drawn(7, 20, 3, 1), kernel_shape=[3, 1], strides=[2, 1]))
+    filtered = net.add("Conv", net.shaped("x", 1, 5, 40, 1), net.drawn(20, 5, 3, 1), kernel_shape=[3, 1], pads=[1, 0, 1, 0])
+    graph = net.graph(net.add("Conv", net.add("Relu", filtered), net.drawn(7, 20, 3, 1), kernel_shape=[3, 1], strides=[2, 1]))
     plan = planned(graph, "lbdf")
     assert emit_c(plan, graph).loops == {}
     agrees(graph, plan, tmp_path)

@@ -22,9 +22,9 @@ from tests.strategies import random_bands
 def planned(graph: Graph, kib: int, room: int, bands: Propose | None = None, rows: int | None = None) -> Plan:
     """Groups that fit `kib`, in bands of several rows on a chip with `room` times as much."""
     costs = GroupCosts.of(graph, Hardware(kib * KIB, element_bytes=4))
-    found = solve(costs, SearchOptions(time_limit=10))
+    solution = solve(costs, SearchOptions(time_limit=10))
     larger = costs.at(room * kib * KIB)
-    return make_draft(graph, larger, found, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()
+    return make_draft(graph, larger, solution, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()
 
 
 def in_bands(plan: Plan) -> int:

@@ -69,8 +69,8 @@ class Integers:
     def limited(self, x: str) -> str:
         return self.add("Clip", x, "low", "high")
 
-    def finish(self, read: tuple[int, ...], last: str, made: tuple[int, ...]) -> Graph:
-        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", read), (last, made))]
+    def finish(self, read: tuple[int, ...], last: str, written: tuple[int, ...]) -> Graph:
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", read), (last, written))]
         net = helper.make_graph(self.nodes, "integers", ends[:1], ends[1:], self.weights)
         return from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
 
@@ -105,9 +105,9 @@ def test_sums_that_bfloat16_holds_are_exact(network: Callable[[], Graph], thread
     source = emit_c(plan_for_cpu(graph, CHIP, element="bf16"), graph, element="bf16", threads=threads)
     assert not source.loops
     values = {"x": np.random.default_rng(1).integers(-2, 3, graph.shape("x")).astype(np.float32)}
-    (made,), (wanted,) = compiled(source, tmp_path).run(values).values(), reference(graph, values).values()
+    (sums,), (wanted,) = compiled(source, tmp_path).run(values).values(), reference(graph, values).values()
     assert len(np.unique(wanted)) > 5
-    assert np.array_equal(made, wanted)
+    assert np.array_equal(sums, wanted)
 
 
 @here
@@ -143,11 +143,11 @@ def test_weights_are_rounded_to_the_nearest_even() -> None:
     bits[:64] = (bits[:64] & 0xFFFF0000) | 0x8000  # half way
     values = bits.view(np.float32)
     values = values[np.isfinite(values) & (np.abs(values) < 3e38)]
-    found = (rounded(values).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    nearest = (rounded(values).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     below = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
     above = ((values.view(np.uint32) & 0xFFFF0000) + 0x10000).view(np.float32)
     off = [np.abs(end.astype(np.float64) - values) for end in (below, above)]
-    assert np.array_equal(np.abs(found - values), np.minimum(*off))
+    assert np.array_equal(np.abs(nearest - values), np.minimum(*off))
     assert not (rounded(values) & 1)[off[0] == off[1]].any()
 
 

@@ -115,23 +115,23 @@ def small_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
 
 
 def transfers(nodes: tuple[Node, ...], *, store: bool) -> list[Transfer]:
-    found: list[Transfer] = []
+    moves: list[Transfer] = []
     for node in nodes:
         if isinstance(node, Loop):
-            found += transfers(node.body, store=store)
+            moves += transfers(node.body, store=store)
         elif isinstance(node, Transfer) and node.store == store:
-            found.append(node)
-    return found
+            moves.append(node)
+    return moves
 
 
 def rewritten(nodes: tuple[Node, ...], old: Transfer, new: tuple[Transfer, ...]) -> tuple[Node, ...]:
-    made: list[Node] = []
+    steps: list[Node] = []
     for node in nodes:
         if isinstance(node, Loop):
-            made.append(replace(node, body=rewritten(node.body, old, new)))
+            steps.append(replace(node, body=rewritten(node.body, old, new)))
         else:
-            made += new if node is old else (node,)
-    return tuple(made)
+            steps += new if node is old else (node,)
+    return tuple(steps)
 
 
 def shortened(step: Transfer) -> Transfer:
@@ -150,8 +150,8 @@ def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store
     wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
     try:
         outputs, counted, _ = counting(wrong, graph, tmp_path).count(inputs)
-    except CannotRun as found:
-        complaint = str(found)
+    except CannotRun as error:
+        complaint = str(error)
     else:
         complaint = "" if counted == total_dram(plan.groups) and not differing(outputs, reference(graph, inputs)) else "other bytes, or other outputs"
     assert complaint
@@ -167,10 +167,10 @@ def test_a_load_of_parameters_that_is_dropped_doubled_or_shortened_is_found(chan
     new = {"dropped": (), "doubled": (step, step), "shortened": (shortened(step),)}[change]
     wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
     try:
-        found = counting(wrong, graph, tmp_path / "wrong").count(inputs)[1] != total_dram(plan.groups)
+        noticed = counting(wrong, graph, tmp_path / "wrong").count(inputs)[1] != total_dram(plan.groups)
     except CannotRun:
-        found = True
-    assert found
+        noticed = True
+    assert noticed
 
 
 def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
@@ -219,9 +219,9 @@ def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
     """Maps lie in it at the addresses of the plan: two of them in the same bytes, one after the other."""
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
     costs = GroupCosts.of(graph, Hardware(32 << 10, element_bytes=4, l2_bytes=10 << 10), scheme="lbdf")
-    found = draft(graph, costs, solve(costs, SearchOptions(passes=1)).groups, 0, GIVEN)
-    assert isinstance(found, PlanDraft)
-    plan = found.plan
+    drafted = draft(graph, costs, solve(costs, SearchOptions(passes=1)).groups, 0, GIVEN)
+    assert isinstance(drafted, PlanDraft)
+    plan = drafted.plan
     kept = [entry for entry in plan.memory if entry.memory == "l2"]
     assert plan.totals.l2_bytes > 0 and sum(entry.rows * entry.row_bytes for entry in kept) > plan.hardware.l2_bytes
     assert any(entry.memory == "dram" and entry.role == "map" for entry in plan.memory)

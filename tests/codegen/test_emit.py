@@ -108,10 +108,10 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
 
 
 def test_what_nothing_can_print_is_refused_by_name() -> None:
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4]), helper.make_tensor_value_info("axis", TensorProto.INT64, [])]
     nodes = [helper.make_node("Relu", ["x"], ["h"], name="first"), helper.make_node("CumSum", ["h", "axis"], ["y"], name="odd_one")]
-    graph = helper.make_graph(nodes, "net", inputs, [made])
+    graph = helper.make_graph(nodes, "net", inputs, [output])
     read = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     with pytest.raises(Unsupported, match=re.escape("node 'odd_one' (CumSum)")):
         emit_c(planned(read, 64), read)
@@ -120,9 +120,9 @@ def test_what_nothing_can_print_is_refused_by_name() -> None:
 def test_plans_for_other_element_sizes_are_refused() -> None:
     graph = load_network("zoo:squeezenet1_1", SMALL, "default")
     costs = GroupCosts(Dataflow.of(graph), Hardware(256 * KIB))
-    found = solve(costs, SearchOptions(time_limit=10))
+    solution = solve(costs, SearchOptions(time_limit=10))
     with pytest.raises(Unsupported, match="element_bytes"):
-        emit_c(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
+        emit_c(make_draft(graph, costs, solution, solution.lower_bound_bytes).finished(), graph)
 
 
 def test_targets_by_name() -> None:

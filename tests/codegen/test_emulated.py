@@ -50,9 +50,9 @@ ABSENT, PACKAGES = MACHINES["neon"].absent, MACHINES["neon"].packages
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest) -> str:
-    found = MACHINES[request.param]
-    if found.absent:
-        pytest.skip(f"no {' and no '.join(found.absent)}: apt-get install {found.packages}")
+    machine = MACHINES[request.param]
+    if machine.absent:
+        pytest.skip(f"no {' and no '.join(machine.absent)}: apt-get install {machine.packages}")
     return request.param
 
 

@@ -193,9 +193,9 @@ SCATTERED = {  # kernel, strides, pads, output padding, rows and columns of the 
 @pytest.mark.parametrize("name", SCATTERED)
 def test_a_transposed_convolution_makes_every_bit(name: str) -> None:
     kernel, strides, pads, more, size, (c, m) = SCATTERED[name]
-    made = [s * (n - 1) + o + k - a - b for s, n, o, k, a, b in zip(strides, size, more, kernel, pads[:2], pads[2:], strict=True)]
+    extents = [s * (n - 1) + o + k - a - b for s, n, o, k, a, b in zip(strides, size, more, kernel, pads[:2], pads[2:], strict=True)]
     how = {"kernel_shape": kernel, "strides": strides, "pads": pads, "output_padding": more}
-    assert not run_alone(alone("ConvTranspose", [[1, c, *size]], [[c, m, *kernel], [m]], [1, m, *made], **how))
+    assert not run_alone(alone("ConvTranspose", [[1, c, *size]], [[c, m, *kernel], [m]], [1, m, *extents], **how))
 
 
 def test_a_refusal_says_what_the_host_could_do() -> None:
@@ -212,8 +212,8 @@ def test_a_refusal_says_what_the_host_could_do() -> None:
     infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends.items()}
     for asked, said in ((("b", "c"), "1 operator at the end could be the host's: lfopt quantize --end a --end c"), (("d", "c"), "")):
         kept = nodes if "d" in asked else nodes[:3]
-        made = helper.make_graph(kept, "g", [infos["x"]], [infos[name] for name in asked], constants)
-        graph = from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)]))
+        net = helper.make_graph(kept, "g", [infos["x"]], [infos[name] for name in asked], constants)
+        graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)]))
         graph, _ = in_integers(graph, random_inputs(graph, rng), rng)
         with pytest.raises(Unsupported) as refused:
             encode(whole_plan(graph), graph)

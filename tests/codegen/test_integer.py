@@ -52,8 +52,8 @@ REFUSED = frozenset(
 
 def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), replace(CHIP, buffer_bytes=kib * KIB), scheme=scheme)  # pyright: ignore[reportArgumentType]
-    found = solve(costs, SearchOptions(time_limit=10))
-    return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
+    solution = solve(costs, SearchOptions(time_limit=10))
+    return make_draft(graph, costs, solution, solution.lower_bound_bytes).finished()
 
 
 def built(source: CSource, folder: Path) -> Compiled:
@@ -143,7 +143,7 @@ NETWORKS = [("mobilenet_v2", "int8"), ("resnet18", "uint8"), ("squeezenet1_1", "
 
 @pytest.mark.parametrize(
     ("network", "dtype"),
-    [pytest.param(*found, id=found[0], marks=pytest.mark.slow if found[0] == "efficientnet_b0" else ()) for found in NETWORKS],
+    [pytest.param(*network, id=network[0], marks=pytest.mark.slow if network[0] == "efficientnet_b0" else ()) for network in NETWORKS],
 )
 def test_a_network_gives_the_bits_of_the_reference(network: str, dtype: str, tmp_path: Path) -> None:
     graph = quantised(zoo_network(network, 64), tmp_path, dtype=dtype)
@@ -218,6 +218,6 @@ def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
     graph = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
     assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)).hardware == replace(CHIP, buffer_bytes=1 << 20)
     costs = GroupCosts(Dataflow.of(graph), Hardware(64 * KIB, element_bytes=4))
-    found = solve(costs, SearchOptions(time_limit=10))
+    solution = solve(costs, SearchOptions(time_limit=10))
     with pytest.raises(Unsupported, match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, element_bytes 1"):
-        emit_c(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
+        emit_c(make_draft(graph, costs, solution, solution.lower_bound_bytes).finished(), graph)

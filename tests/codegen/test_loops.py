@@ -188,9 +188,9 @@ def test_indices_that_lie_outside_touch_nothing_outside(tmp_path: Path) -> None:
     net.add("ScatterND", x, far[:, None], -x)
     graph = net.graph
     source = emit_c(plan_for_cpu(graph, Hardware(1 << 16, element_bytes=4)), graph, "c99")
-    found = run(replace(source, flags=CHECKED), net, tmp_path / "checked")
-    for name, made in found.items():
-        assert made.tolist() == ([0, 1, 2, 3] if name.startswith("scatter") else [0, 0, 3, 3]), name
+    outputs = run(replace(source, flags=CHECKED), net, tmp_path / "checked")
+    for name, output in outputs.items():
+        assert output.tolist() == ([0, 1, 2, 3] if name.startswith("scatter") else [0, 0, 3, 3]), name
 
 
 # -- between elements ------------------------------------------------------------------------------------------------------------------------
@@ -209,8 +209,8 @@ def test_maps_are_read_between_their_elements(tmp_path: Path) -> None:
     odd.add("DeformConv", x, Constant(np.ones((2, 2, 2, 2), np.float32)), far, pads=[1, 1, 1, 1])
     odd.add("RoiAlign", x, far.reshape(-1, 4), rng.integers(-9, 9, 40), output_height=2, output_width=2, sampling_ratio=2)
     source = emit_c(plan_for_cpu(odd.graph, Hardware(1 << 16, element_bytes=4)), odd.graph, "c99")
-    found = run(replace(source, flags=CHECKED), odd, tmp_path / "odd")
-    assert all(np.isfinite(values).all() for values in found.values())
+    outputs = run(replace(source, flags=CHECKED), odd, tmp_path / "odd")
+    assert all(np.isfinite(values).all() for values in outputs.values())
 
 
 # -- searching -------------------------------------------------------------------------------------------------------------------------------
@@ -235,8 +235,8 @@ def test_the_best_elements_are_found(rank: int, tmp_path: Path) -> None:
 # -- rings -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def conv(net: Net, rng: np.random.Generator, x: Operand, channels: int, made: int, kernel: int = 3) -> str:
-    weights = rng.standard_normal((made, channels, kernel, kernel)).astype(np.float32) / (3 * channels)
+def conv(net: Net, rng: np.random.Generator, x: Operand, channels: int, outputs: int, kernel: int = 3) -> str:
+    weights = rng.standard_normal((outputs, channels, kernel, kernel)).astype(np.float32) / (3 * channels)
     return net.add("Conv", x, Constant(weights), pads=[kernel // 2] * 4)
 
 

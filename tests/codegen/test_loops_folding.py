@@ -38,28 +38,28 @@ def several(rng: np.random.Generator, rank: int, low: int, high: int) -> list[in
 
 def window(rng: np.random.Generator, rank: int, kernel: Sequence[int]) -> dict[str, Any]:
     """Attributes of a window, pads less than the kernel."""
-    found: dict[str, Any] = {"kernel_shape": [*kernel], "strides": several(rng, rank, 1, 4), "dilations": several(rng, rank, 1, 3)}
+    attributes: dict[str, Any] = {"kernel_shape": [*kernel], "strides": several(rng, rank, 1, 4), "dilations": several(rng, rank, 1, 3)}
     how = rng.random()
     if how < 0.2:
-        found["auto_pad"] = str(rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+        attributes["auto_pad"] = str(rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"]))
     elif how < 0.8:
-        found["pads"] = [int(rng.integers(0, k)) for k in (*kernel, *kernel)]
-    return found
+        attributes["pads"] = [int(rng.integers(0, k)) for k in (*kernel, *kernel)]
+    return attributes
 
 
-def convolved(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, made: int) -> None:
+def convolved(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, outputs: int) -> None:
     kernel, extents = several(rng, rank, 1, 4), several(rng, rank, 6, 10)
     x = normal(rng, (int(rng.integers(1, 3)), group * read, *extents), dtype)
-    weights = normal(rng, (group * made, read, *kernel), dtype) / np.sqrt(read * np.prod(kernel)).astype(dtype)
-    bias = [maybe(rng, normal(rng, (group * made,), dtype))] if rng.random() < 0.6 else []
+    weights = normal(rng, (group * outputs, read, *kernel), dtype) / np.sqrt(read * np.prod(kernel)).astype(dtype)
+    bias = [maybe(rng, normal(rng, (group * outputs,), dtype))] if rng.random() < 0.6 else []
     net.add("Conv", x, maybe(rng, weights), *bias, group=group, **window(rng, rank, kernel))
 
 
-def scattered(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, made: int) -> None:
+def scattered(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: int, read: int, outputs: int) -> None:
     kernel, extents = several(rng, rank, 2, 4), several(rng, rank, 3, 6)
     x = normal(rng, (int(rng.integers(1, 3)), group * read, *extents), dtype)
-    weights = normal(rng, (group * read, made, *kernel), dtype) / np.sqrt(read).astype(dtype)
-    bias = [maybe(rng, normal(rng, (group * made,), dtype))] if rng.random() < 0.6 else []
+    weights = normal(rng, (group * read, outputs, *kernel), dtype) / np.sqrt(read).astype(dtype)
+    bias = [maybe(rng, normal(rng, (group * outputs,), dtype))] if rng.random() < 0.6 else []
     attributes = window(rng, rank, kernel)
     strides, dilations = attributes["strides"], attributes["dilations"]
     if rng.random() < 0.4:
@@ -77,9 +77,9 @@ def scattered(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: 
 def test_convolutions_of_any_rank_group_and_type(rank: int, tmp_path: Path) -> None:
     rng, net = np.random.default_rng(rank), Net()
     for make in (convolved, scattered):
-        for group, read, made in ((1, 3, 2), (1, 5, 19), (2, 3, 17), (3, 1, 2), (4, 1, 1), (1, 2, 70)):
+        for group, read, outputs in ((1, 3, 2), (1, 5, 19), (2, 3, 17), (3, 1, 2), (4, 1, 1), (1, 2, 70)):
             for dtype in ("float32", *FLOATS):
-                make(net, rng, rank, dtype, group, read, made)
+                make(net, rng, rank, dtype, group, read, outputs)
     agrees(net, tmp_path)
 
 
@@ -170,8 +170,8 @@ def test_extremes_of_what_is_no_number(tmp_path: Path) -> None:
 def grouped(net: Net, x: Operand, shape: Sequence[int], scales: Sequence[Operand], groups: int) -> str:
     """A GroupNormalization, whose type and shape ONNX does not infer."""
     dtype = x.dtype if isinstance(x, np.ndarray) else np.dtype(np.float32)
-    made = net.add("GroupNormalization", x, *scales, num_groups=groups)
-    return net.add("Reshape", net.add("Cast", made, to=helper.np_dtype_to_tensor_dtype(dtype)), fixed(*shape))
+    scaled = net.add("GroupNormalization", x, *scales, num_groups=groups)
+    return net.add("Reshape", net.add("Cast", scaled, to=helper.np_dtype_to_tensor_dtype(dtype)), fixed(*shape))
 
 
 def normalized(net: Net, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> None:
@@ -229,9 +229,9 @@ def test_maps_of_any_rank_are_resized(tmp_path: Path) -> None:
 # -- rings -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def conv(net: Net, rng: np.random.Generator, x: Operand, read: int, made: int, group: int = 1, kernel: Sequence[int] = (3, 3)) -> str:
-    weights = normal(rng, (made, read // group, *kernel)) / np.float32(np.sqrt(read // group * np.prod(kernel)))
-    return net.add("Conv", x, Constant(weights), Constant(normal(rng, (made,))), pads=[k // 2 for k in kernel] * 2, group=group)
+def conv(net: Net, rng: np.random.Generator, x: Operand, read: int, outputs: int, group: int = 1, kernel: Sequence[int] = (3, 3)) -> str:
+    weights = normal(rng, (outputs, read // group, *kernel)) / np.float32(np.sqrt(read // group * np.prod(kernel)))
+    return net.add("Conv", x, Constant(weights), Constant(normal(rng, (outputs,))), pads=[k // 2 for k in kernel] * 2, group=group)
 
 
 def _attention(net: Net, rng: np.random.Generator, x: str) -> str:
@@ -239,8 +239,8 @@ def _attention(net: Net, rng: np.random.Generator, x: str) -> str:
     rows = net.add("Reshape", net.add("Transpose", x, perm=[0, 2, 1, 3]), fixed(1, 12, 80))
     scores = net.add("Softmax", net.add("MatMul", rows, net.add("Transpose", rows, perm=[0, 2, 1])), axis=1)
     mixed = net.add("MatMul", scores, rows)
-    made = net.add("LayerNormalization", mixed, Constant(normal(rng, (80,))), outputs=2)
-    shifted = net.add("Sub", made, f"layernormalization{len(net.nodes) - 1}_1")
+    rescaled = net.add("LayerNormalization", mixed, Constant(normal(rng, (80,))), outputs=2)
+    shifted = net.add("Sub", rescaled, f"layernormalization{len(net.nodes) - 1}_1")
     return net.add("Transpose", net.add("Reshape", shifted, fixed(1, 12, 8, 10)), perm=[0, 2, 1, 3])
 
 
@@ -260,8 +260,8 @@ def _volume(net: Net, rng: np.random.Generator, x: str) -> str:
 
 
 def _groups(net: Net, rng: np.random.Generator, x: str) -> str:
-    made = conv(net, rng, x, 8, 8, group=4)
-    return grouped(net, made, (1, 8, 12, 10), [Constant(normal(rng, (8,))), normal(rng, (8,))], 2)
+    product = conv(net, rng, x, 8, 8, group=4)
+    return grouped(net, product, (1, 8, 12, 10), [Constant(normal(rng, (8,))), normal(rng, (8,))], 2)
 
 
 def _resize(net: Net, rng: np.random.Generator, x: str) -> str:

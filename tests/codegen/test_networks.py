@@ -25,12 +25,12 @@ pytestmark = pytest.mark.slow
 def inputs_of(graph: Graph) -> dict[str, np.ndarray]:
     """Normal floats; whole numbers are ones, which are a token and a mask."""
     rng = np.random.default_rng(0)
-    found: dict[str, np.ndarray] = {}
+    inputs: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
         real = np.dtype(tensor.dtype).kind == "f"
-        found[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype) if real else np.ones(tensor.shape, tensor.dtype)
-    return found
+        inputs[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype) if real else np.ones(tensor.shape, tensor.dtype)
+    return inputs
 
 
 def agrees(graph: Graph, folder: Path, threads: int = 1) -> None:

@@ -43,7 +43,7 @@ def waiting(wanted: int) -> bool:
 
 
 def result(model: Compiled, factor: float = 1.0) -> bytes:
-    return b"".join(found.tobytes() for found in model.run(np.float32(factor) * X).values())
+    return b"".join(output.tobytes() for output in model.run(np.float32(factor) * X).values())
 
 
 def test_threads_outlive_a_run_and_end_with_their_model(tmp_path: Path) -> None:

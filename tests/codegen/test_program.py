@@ -48,9 +48,9 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 def test_the_program_reads_and_writes_what_numpy_writes_and_reads(folder: Path, tmp_path: Path) -> None:
     done = call(folder, "--input", folder / "x.npy", "--output", "y.npy", cwd=tmp_path)  # the weights are found beside the program
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    found = np.load(tmp_path / "y.npy")
-    assert found.dtype == np.float32
-    assert np.array_equal(found, 2 * X)
+    output = np.load(tmp_path / "y.npy")
+    assert output.dtype == np.float32
+    assert np.array_equal(output, 2 * X)
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -152,9 +152,9 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(folder: Path, what: str) -
 def test_times_are_printed_in_order_and_say_how_many_runs_they_are_of(folder: Path) -> None:
     done = call(folder, "--bench", 25)
     number = r"(\d+\.\d{4})"
-    found = re.fullmatch(rf"median {number} ms, min {number}, quartiles {number} {number}; 25 runs after 3 to warm up\n", done.stdout)
-    assert found
-    median, least, first, third = map(float, found.groups())
+    match = re.fullmatch(rf"median {number} ms, min {number}, quartiles {number} {number}; 25 runs after 3 to warm up\n", done.stdout)
+    assert match
+    median, least, first, third = map(float, match.groups())
     assert least <= first <= median <= third
 
 

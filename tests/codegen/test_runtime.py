@@ -44,9 +44,9 @@ def test_arrays_in_c_order_are_read_where_they_are(model: Compiled, monkeypatch:
     monkeypatch.setattr(model, "_pointer", lambda array: passed.append(array.ctypes.data) or pointer(array))
     fixed = X.copy()
     fixed.flags.writeable = False
-    found = model.run({"x": fixed})["y"]
+    output = model.run({"x": fixed})["y"]
     assert fixed.ctypes.data in passed
-    assert found.ctypes.data in passed
+    assert output.ctypes.data in passed
 
 
 OTHERWISE: dict[str, Callable[[], np.ndarray]] = {

@@ -29,18 +29,20 @@ def with_nodes(schedule: CpuSchedule, kind: type, change: object) -> Iterator[Cp
     for g, group in enumerate(schedule.groups):
         for s, section in enumerate(group.sections):
             for t, nodes in enumerate(section.threads):
-                for found in every(nodes, kind, change):
-                    threads = (*section.threads[:t], found, *section.threads[t + 1 :])
+                for altered in every(nodes, kind, change):
+                    threads = (*section.threads[:t], altered, *section.threads[t + 1 :])
                     sections = (*group.sections[:s], CpuSection(threads), *group.sections[s + 1 :])
                     yield replace(schedule, groups=(*schedule.groups[:g], replace(group, sections=sections), *schedule.groups[g + 1 :]))
 
 
 def faults(schedule: CpuSchedule) -> Iterator[tuple[str, CpuSchedule]]:
     """Schedules in which one thing is wrong."""
-    yield from (("a call dropped", found) for found in with_nodes(schedule, CpuCall, None))
-    yield from (("a barrier dropped", found) for found in with_nodes(schedule, CpuBarrier, None))
-    yield from (("shared turned round", found) for k in (True, False) for found in with_nodes(schedule, CpuCall, {"shared": k}) if found != schedule)
-    yield from (("an unknown function", found) for found in with_nodes(schedule, CpuCall, {"function": "nobody"}))
+    yield from (("a call dropped", altered) for altered in with_nodes(schedule, CpuCall, None))
+    yield from (("a barrier dropped", altered) for altered in with_nodes(schedule, CpuBarrier, None))
+    yield from (
+        ("shared turned round", altered) for k in (True, False) for altered in with_nodes(schedule, CpuCall, {"shared": k}) if altered != schedule
+    )
+    yield from (("an unknown function", altered) for altered in with_nodes(schedule, CpuCall, {"function": "nobody"}))
     group = schedule.groups[0]
     if group.own:
         yield "rings in common", replace(schedule, groups=(replace(group, own=()), *schedule.groups[1:]))
@@ -57,7 +59,7 @@ def faults(schedule: CpuSchedule) -> Iterator[tuple[str, CpuSchedule]]:
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_what_is_wrong_with_a_schedule_is_found(threads: int) -> None:
-    found = Counter[str]()
+    noticed = Counter[str]()
     for net in NETS.values():
         graph = net().finish()
         plan = fused(graph)
@@ -65,9 +67,9 @@ def test_what_is_wrong_with_a_schedule_is_found(threads: int) -> None:
         assert recount_threads(schedule, plan, graph) == ""
         for what, wrong in faults(schedule):
             assert recount_threads(wrong, plan, graph), what
-            found[what] += 1
-    assert found["a call dropped"] > 20
-    assert threads == 1 or (found["a barrier dropped"] > 3 and found["rows of one thread twice"] > 5 and found["rings in common"] > 2), found
+            noticed[what] += 1
+    assert noticed["a call dropped"] > 20
+    assert threads == 1 or (noticed["a barrier dropped"] > 3 and noticed["rows of one thread twice"] > 5 and noticed["rings in common"] > 2), noticed
 
 
 def test_threads_wait_only_where_they_meet() -> None:
@@ -92,8 +94,8 @@ def test_maps_that_lie_over_one_another_are_found() -> None:
     schedule = emit_c(plan, graph, "c99", threads=2).schedule
     held = [m for m in schedule.maps if m.address >= 0]
     assert len(held) > 2
-    found = {m.name: held[0].address for m in held}
-    assert recount_threads(replace(schedule, maps=tuple(replace(m, address=found.get(m.name, m.address)) for m in schedule.maps)), plan, graph)
+    addresses = {m.name: held[0].address for m in held}
+    assert recount_threads(replace(schedule, maps=tuple(replace(m, address=addresses.get(m.name, m.address)) for m in schedule.maps)), plan, graph)
 
 
 GROUP = "cpu c99 2/group 0 rings"

@@ -45,9 +45,9 @@ def images() -> Graph:
 def test_convolutions_ask_the_fastest_kernel_first() -> None:
     graph = images()
     source = emit_c(planned(graph, "resident"), graph, "avx512")
-    found = decisions(source)
+    chosen = decisions(source)
     names = {operator.name: (operator.kind, k) for k, operator in enumerate(graph.operators)}
-    kinds = [(found[name].kernel, [refusal.kernel for refusal in found[name].refused]) for name in names]
+    kinds = [(chosen[name].kernel, [refusal.kernel for refusal in chosen[name].refused]) for name in names]
     by_winograd, depthwise, vector = "Winograd convolution", "depthwise convolution", "matrix-vector product"
     assert kinds == [
         (by_winograd, []),
@@ -60,7 +60,7 @@ def test_convolutions_ask_the_fastest_kernel_first() -> None:
         (vector, [by_winograd, depthwise]),
         ("plain loops", ["any kernel"]),
     ]
-    assert source.loops == {name: found[name].refused[-1].reason for name, (kind, _) in names.items() if kind == "CumSum"}
+    assert source.loops == {name: chosen[name].refused[-1].reason for name, (kind, _) in names.items() if kind == "CumSum"}
 
 
 def test_rows_in_rings_are_no_maps_for_winograd() -> None:

@@ -33,15 +33,15 @@ def cut(plan: Plan, graph: Graph, target: str, threads: int) -> CSource:
 
 
 def cases() -> list[Case]:
-    found: list[Case] = []
+    drawn_cases: list[Case] = []
     for name, net in NETS.items():
         graph = net().finish()
         inputs = random_inputs(graph, np.random.default_rng(1))
         for rows in (1, 3) if name in ("odd", "gated") else (1,):
             for threads in (2, 3, 7):
-                seed = len(found)
-                found.append(Case(seed, graph, fused(graph, rows), RUNS_HERE[seed % len(RUNS_HERE)], threads, 0, inputs))
-    return found
+                seed = len(drawn_cases)
+                drawn_cases.append(Case(seed, graph, fused(graph, rows), RUNS_HERE[seed % len(RUNS_HERE)], threads, 0, inputs))
+    return drawn_cases
 
 
 def test_threads_give_the_bits_of_one(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_threads_give_the_bits_of_one(tmp_path: Path) -> None:
     for case, source in models:
         assert not wrong(case, outputs[source.name]), case
         alone = outputs[f"seed{case.seed}_threads1"]
-        assert [found.tobytes() for found in outputs[source.name]] == [found.tobytes() for found in alone], case
+        assert [output.tobytes() for output in outputs[source.name]] == [output.tobytes() for output in alone], case
 
 
 @pytest.mark.sanitize
@@ -64,12 +64,12 @@ def test_threads_give_the_bits_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("which", ["own", "random"])
 def test_threads_never_touch_what_another_writes(which: str, tmp_path: Path) -> None:
     """Under the thread sanitizer."""
-    found = cases() if which == "own" else [replace(drawn(seed, RUNS_HERE), threads=2 + seed % 2) for seed in range(6000, 6040)]
+    examined = cases() if which == "own" else [replace(drawn(seed, RUNS_HERE), threads=2 + seed % 2) for seed in range(6000, 6040)]
     models: list[tuple[Case, CSource]] = []
-    for case in found:
+    for case in examined:
         with suppress(Unsupported):  # of random networks
             models.append((case, case.printed(case.threads)))
-    assert len(models) > 0.8 * len(found)
+    assert len(models) > 0.8 * len(examined)
     program = build(models, tmp_path / "races", RACES, 2)
     assert program.refused == {}
     outputs, complaints = run(program)

@@ -67,11 +67,11 @@ def agrees(graph: Graph, folder: Path, scheme: str, target: str = "native", thre
 
 def compares(source: CSource, graph: Graph, folder: Path) -> dict[str, np.ndarray]:
     inputs = drawn_inputs(graph)
-    found, expected = compiled(source, folder).run(inputs), reference(graph, inputs)
-    for name, values in found.items():
+    outputs, expected = compiled(source, folder).run(inputs), reference(graph, inputs)
+    for name, values in outputs.items():
         scale = max(float(np.abs(expected[name]).max()), 1e-3)
         assert float(np.abs(values - expected[name]).max()) <= TOLERANCE * scale, name
-    return found
+    return outputs
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -114,9 +114,9 @@ def test_scores_may_grow_from_block_to_block(target: str, tmp_path: Path) -> Non
     for given in (inputs, broken):
         with np.errstate(invalid="ignore"):
             expected = reference(graph, given)
-        for name, found in model.run(given).items():
-            assert np.array_equal(np.isnan(found), np.isnan(expected[name]))
-            assert np.nanmax(np.abs(found - expected[name])) <= TOLERANCE * np.nanmax(np.abs(expected[name]))
+        for name, output in model.run(given).items():
+            assert np.array_equal(np.isnan(output), np.isnan(expected[name]))
+            assert np.nanmax(np.abs(output - expected[name])) <= TOLERANCE * np.nanmax(np.abs(expected[name]))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -133,16 +133,16 @@ def test_keys_are_never_turned() -> None:
     """Where no rings are, a Transpose whose readers can read through steps leaves its operand where it is."""
     flow = Dataflow.of(attention(1, 16, 4, 8, ""))
     free = {m for m, producer in enumerate(flow.producer) if producer >= 0}
-    found = layouts(flow, free)
+    laid_out = layouts(flow, free)
     for i, operator in enumerate(flow.operators):
         if operator.kind == "Transpose":
-            (read,), (made,) = flow.operands[i], flow.results[i]
+            (read,), (written,) = flow.operands[i], flow.results[i]
             tensor = flow.calls[i].tensors[0]
             assert tensor is not None
-            seen = found[read.map].seen(tensor)
+            seen = laid_out[read.map].seen(tensor)
             assert seen is not None
             before = [(seen.shape[axis], seen.strides[axis]) for axis in permutation(flow.calls[i])]
-            after = zip(found[made].shape, found[made].strides, strict=True)
+            after = zip(laid_out[written].shape, laid_out[written].strides, strict=True)
             assert [item for item in before if item[0] > 1] == [item for item in after if item[0] > 1]
 
 
@@ -191,9 +191,9 @@ def test_embeddings_are_gathered(batch: int, scheme: str, tmp_path: Path) -> Non
     words = net.add("Gather", net.drawn(9, 24), "ids", axis=0)
     graph = net.graph(net.linear(net.add("Add", words, net.drawn(1, 11, 24)), 24, 24))
     inputs = {"ids": np.random.default_rng(0).integers(0, 9, (batch, 11))}
-    found = compiled(emit_c(planned(graph, scheme), graph), tmp_path).run(inputs)
+    outputs = compiled(emit_c(planned(graph, scheme), graph), tmp_path).run(inputs)
     for name, expected in reference(graph, inputs).items():
-        assert np.abs(found[name] - expected).max() <= TOLERANCE * np.abs(expected).max()
+        assert np.abs(outputs[name] - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -235,5 +235,5 @@ def test_nothing_is_touched_that_is_not_its_own(scheme: str, tmp_path: Path) -> 
     source = emit_c(planned(graph, scheme), graph)
     inputs = drawn_inputs(graph)
     (expected,) = reference(graph, inputs).values()
-    (found,) = run_checked(source, inputs, graph.outputs, tmp_path).values()
-    assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
+    (output,) = run_checked(source, inputs, graph.outputs, tmp_path).values()
+    assert np.abs(output - expected).max() <= TOLERANCE * np.abs(expected).max()

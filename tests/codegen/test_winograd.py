@@ -44,7 +44,7 @@ class Case(NamedTuple):
     epilogue: tuple[str, ...] = ()  # kinds of operators; Add and Mul take a map as large as the result, and one value a channel
 
     @property
-    def made(self) -> Image:
+    def output(self) -> Image:
         above, left, below, right = self.pads
         return Image(self.read.rows + above + below - 2, self.read.pixels + left + right - 2, self.channels)
 
@@ -60,10 +60,10 @@ class Arrays(NamedTuple):
 def arrays(case: Case, seed: int = 0) -> Arrays:
     rng = np.random.default_rng(seed)
     inputs = case.read.channels
-    shapes = [case.read[:3], case.made[:3], (case.channels, inputs, 3, 3), (case.channels,), (case.channels,)]
-    found = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    found[2] /= np.float32(np.sqrt(9 * inputs))
-    return Arrays(*found)
+    shapes = [case.read[:3], case.output[:3], (case.channels, inputs, 3, 3), (case.channels,), (case.channels,)]
+    drawn = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    drawn[2] /= np.float32(np.sqrt(9 * inputs))
+    return Arrays(*drawn)
 
 
 def reference(case: Case, given: Arrays) -> np.ndarray:
@@ -71,7 +71,7 @@ def reference(case: Case, given: Arrays) -> np.ndarray:
     x, other, weights, bias, scale = (values.astype(np.float64) for values in given)
     above, left, below, right = case.pads
     padded = np.pad(x, ((above, below), (left, right), (0, 0)))
-    rows, pixels, _ = case.made[:3]
+    rows, pixels, _ = case.output[:3]
     y = bias + sum(padded[i : i + rows, j : j + pixels] @ weights[:, :, i, j].T for i in range(3) for j in range(3))
     for kind in case.epilogue:
         y = {"Add": y + other, "Mul": y * scale, "Relu": np.maximum(y, 0), "Sigmoid": 1 / (1 + np.exp(-y))}[kind]
@@ -80,7 +80,7 @@ def reference(case: Case, given: Arrays) -> np.ndarray:
 
 def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> tuple[FusedKernel, KernelWindow]:
     """What the kernel is printed from; the map it reads is a ring of so many rows."""
-    planes = {"x": case.read, "y": case.made, "other": case.made}
+    planes = {"x": case.read, "y": case.output, "other": case.output}
     shapes = {key: [1, image.channels, image.rows, image.pixels] for key, image in planes.items()}
     last = [f"t{k}" for k in range(len(case.epilogue))] + ["y"]
     nodes = [helper.make_node("Conv", ["x", "weights", "bias"], [last[0]], name="conv", kernel_shape=[3, 3], pads=case.pads)]
@@ -94,12 +94,12 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
     flow = Dataflow.of(from_model(onnx.shape_inference.infer_shapes(model)))
     lie, maps = layouts(flow), {m.name: k for k, m in enumerate(flow.maps)}
     result = flow.results[len(case.epilogue)][0]
-    made = epilogue(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], whole=True)
+    chain = epilogue(flow, lie, range(1, len(flow.operators)), flow.results[0][0], lie[flow.results[0][0]], whole=True)
 
     def address(m: int, row: str) -> str:
         if m == maps["x"]:
             return f"m->arena + {row} % {slots} * {case.read.row}"
-        return f"m->maps + {0 if m == result else case.made.elements} + {row} * {case.made.row}"
+        return f"m->maps + {0 if m == result else case.output.elements} + {row} * {case.output.row}"
 
     def lies(m: int) -> MapLayout:
         return lie[m]
@@ -109,7 +109,7 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
         "unit",
         flow,
         0,
-        made,
+        chain,
         result,
         lies,
         lambda m: FLOAT32,
@@ -125,7 +125,7 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
 
 def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int = 0, threads: int = 1, checks: tuple[str, ...] = ()) -> float:
     """The kernel's error, as a part of the largest result. `rows`: what one call makes; the map that it reads is then a ring of just enough rows."""
-    given, step = arrays(case), rows or case.made.rows
+    given, step = arrays(case), rows or case.output.rows
     slots = min(rows + 2, case.read.rows) if rows else case.read.rows
     fused, window = unit_of(case, given, name, threads, slots)
     out = CModule()
@@ -137,22 +137,22 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     out(f"{head};")
     with out.block(head), out.block(f"for (int me = 0; me < {threads}; me++)"):
         out("const context own = {.weights = weights, .maps = maps, .arena = ring, .scratch = scratch, .me = me}, *m = &own;", "int have = 0;")
-        with out.block(f"for (int r = 0; r < {case.made.rows}; r += {step})"):
+        with out.block(f"for (int r = 0; r < {case.output.rows}; r += {step})"):
             copy = f"memcpy(ring + have % {slots} * {case.read.row}, x + have * {case.read.row}, {case.read.row} * sizeof *x)"
             out(f"for (; have < r + {step} + 2 - {case.pads[0]} && have < {case.read.rows}; have++) {copy};", "unit(m, r);")
     (folder / "unit.c").write_text(out.text(), encoding="utf-8")
     base = [*find_compiler(), *fused.target.flags, *STRICT, *checks, "unit.c", "-lm"]
     subprocess.run([*base, "-shared", "-fPIC", "-o", f"unit{threads}.so"], cwd=folder, check=True)
     ring = np.full(slots * case.read.row, np.nan, np.float32)
-    maps = np.concatenate([np.full(case.made.elements, np.nan, np.float32), given.other.reshape(-1)])
+    maps = np.concatenate([np.full(case.output.elements, np.nan, np.float32), given.other.reshape(-1)])
     scratch = np.full(out.scratch_floats + 16, np.nan, np.float32)
     scratch[out.scratch_floats :] = 7.0
     weights = np.frombuffer(out.blob.bytes(), np.float32).copy()
     ctypes.CDLL(str(folder / f"unit{threads}.so")).run(*(ctypes.c_void_p(values.ctypes.data) for values in (given.x, maps, ring, weights, scratch)))
     assert (scratch[out.scratch_floats :] == 7.0).all(), "the kernel wrote outside its scratch memory"
-    assert np.array_equal(maps[case.made.elements :], given.other.reshape(-1)), "the kernel wrote outside its map"
+    assert np.array_equal(maps[case.output.elements :], given.other.reshape(-1)), "the kernel wrote outside its map"
     expected = reference(case, given)
-    return float(np.abs(maps[: case.made.elements].reshape(case.made[:3]) - expected).max() / np.abs(expected).max())
+    return float(np.abs(maps[: case.output.elements].reshape(case.output[:3]) - expected).max() / np.abs(expected).max())
 
 
 # -- results ---------------------------------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ PADS = [(1, 1, 1, 1), (0, 1, 1, 0), (1, 0, 0, 2), (2, 2, 2, 2), (0, 0, 0, 0), (1
 def test_results_are_those_of_a_direct_convolution(size: int, k: int, tmp_path: Path) -> None:
     for j, (inputs, outputs) in enumerate(CHANNELS):
         case = Case(Image(*MAPS[k], inputs), outputs, PADS[(j + k) % len(PADS)])
-        if min(case.made) > 0:
+        if min(case.output) > 0:
             name = RUNS_HERE[(j + k) % len(RUNS_HERE)]
             (folder := tmp_path / str(j)).mkdir()
             assert run(case, size, folder, name) <= TOLERANCE[size], (case, name)
@@ -209,7 +209,7 @@ def test_tiles_of_4_are_as_exact_as_one_long_sum(tmp_path: Path) -> None:
     case = Case(Image(8, 8, 256), 64)
     given = arrays(case)
     taps = np.pad(given.x, ((1, 1), (1, 1), (0, 0)))
-    long = np.zeros(case.made[:3], np.float32)
+    long = np.zeros(case.output[:3], np.float32)
     for i, j, c in product(range(3), range(3), range(256)):
         long += taps[i : i + 8, j : j + 8, c, None] * given.weights[:, c, i, j]
     expected = reference(case, given)

@@ -15,10 +15,10 @@ def test_lines_are_indented_by_the_blocks_that_they_are_in() -> None:
 
 def test_functions_that_differ_in_their_names_alone_are_written_once() -> None:
     def body(name: str, step: int) -> Writer:
-        found = Writer()
-        with found.block(f"static int {name}(int x)"):
-            found(f"return x + {step};")
-        return found
+        code = Writer()
+        with code.block(f"static int {name}(int x)"):
+            code(f"return x + {step};")
+        return code
 
     out = CModule()
     names = [out.function(name, body(name, step)) for name, step in (("first", 1), ("second", 2), ("third", 1))]

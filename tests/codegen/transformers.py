@@ -20,8 +20,8 @@ KIB = 1024
 
 def planned(graph: Graph, scheme: str, kib: int = 64) -> Plan:
     costs = GroupCosts.of(graph, Hardware(kib * KIB, element_bytes=4), scheme=scheme)
-    found = solve(costs, SearchOptions(time_limit=5))
-    return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
+    solution = solve(costs, SearchOptions(time_limit=5))
+    return make_draft(graph, costs, solution, solution.lower_bound_bytes).finished()
 
 
 class Net:
@@ -40,8 +40,8 @@ class Net:
 
     def constant(self, values: np.ndarray | float) -> str:
         name = f"w{len(self.weights)}"
-        found = np.asarray(values, np.float32) if not isinstance(values, np.ndarray) else values
-        self.weights.append(numpy_helper.from_array(found, name))
+        array = np.asarray(values, np.float32) if not isinstance(values, np.ndarray) else values
+        self.weights.append(numpy_helper.from_array(array, name))
         return name
 
     def drawn(self, *shape: int) -> str:
@@ -50,24 +50,24 @@ class Net:
     def shaped(self, x: str, *shape: int) -> str:
         return self.add("Reshape", x, self.constant(np.array(shape, np.int64)))
 
-    def linear(self, x: str, read: int, made: int) -> str:
-        return self.add("Add", self.add("MatMul", x, self.drawn(read, made)), self.drawn(made))
+    def linear(self, x: str, read: int, outputs: int) -> str:
+        return self.add("Add", self.add("MatMul", x, self.drawn(read, outputs)), self.drawn(outputs))
 
     def graph(self, *outputs: str) -> Graph:
         infos = [helper.make_tensor_value_info(name, kind, shape) for name, (shape, kind) in self.inputs.items()]
-        made = helper.make_graph(self.nodes, "net", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], self.weights)
-        model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        net = helper.make_graph(self.nodes, "net", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], self.weights)
+        model = helper.make_model(net, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
         return from_model(onnx.shape_inference.infer_shapes(model))
 
 
 def drawn_inputs(graph: Graph) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
-    found: dict[str, np.ndarray] = {}
+    inputs: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
         real = tensor.dtype == "float32"
-        found[name] = rng.standard_normal(tensor.shape).astype(np.float32) if real else rng.integers(-7, 9, tensor.shape).astype(tensor.dtype)
-    return found
+        inputs[name] = rng.standard_normal(tensor.shape).astype(np.float32) if real else rng.integers(-7, 9, tensor.shape).astype(tensor.dtype)
+    return inputs
 
 
 SCHEMES = ["lbdf", "resident", "all"]  # in the last, attention is one operator

@@ -57,13 +57,13 @@ class Block:
         """(command, lines shown as its output) of a block of commands; of a block without `$ ` there is no output to compare."""
         if self.language == "sh":
             return [(line, []) for line in joined(self.text) if line.strip() and not line.startswith("#")]
-        found: list[tuple[str, list[str]]] = []
+        commands: list[tuple[str, list[str]]] = []
         for line in self.text.splitlines():
             if line.startswith(PROMPT):
-                found.append((line.removeprefix(PROMPT), []))
-            elif found:
-                found[-1][1].append(line)
-        return found
+                commands.append((line.removeprefix(PROMPT), []))
+            elif commands:
+                commands[-1][1].append(line)
+        return commands
 
 
 def joined(text: str) -> list[str]:
@@ -79,12 +79,12 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> Iterator[Block]:
     """Fenced blocks, in order."""
     text = page.read_text(encoding="utf-8")
-    for found in FENCED.finditer(text):
-        markers = dict(MARKER.findall(found[1]))
-        yield Block(page, text.count("\n", 0, found.start(2)) + 1, found[2], found[3], markers)
+    for match in FENCED.finditer(text):
+        markers = dict(MARKER.findall(match[1]))
+        yield Block(page, text.count("\n", 0, match.start(2)) + 1, match[2], match[3], markers)
 
 
 def prose(page: Path) -> str:
     """A page without its blocks and HTML comments, lines kept where they are."""
-    blank = lambda found: "\n" * found[0].count("\n")  # noqa: E731
+    blank = lambda match: "\n" * match[0].count("\n")  # noqa: E731
     return re.sub(r"<!--.*?-->", blank, FENCED.sub(blank, page.read_text(encoding="utf-8")), flags=re.DOTALL)

@@ -21,24 +21,24 @@ class Renewal(Session):
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, page: Path) -> None:
         """`page`: what is run; `text` is what becomes of it."""
-        self.found = [block for block in blocks(page) if block.does]
-        super().__init__(folder, patch, self.found)
+        self.running = [block for block in blocks(page) if block.does]
+        super().__init__(folder, patch, self.running)
         self.text = page.read_text(encoding="utf-8")
         self._blocks: dict[int, str] = {}  # by line: what became of them
 
     def compare(self, block: Block, command: str, shown: list[str], printed: str) -> None:
         """Change the page's text where it differs."""
-        found = heard(shown, printed)
-        if difference(lines(shown), lines(found)) is None:
+        output = heard(shown, printed)
+        if difference(lines(shown), lines(output)) is None:
             return
-        taken = _likest(shown, found) if SKIPPED in lines(shown) else found
+        taken = _likest(shown, output) if SKIPPED in lines(shown) else output
         inside = slice(1, -1) if "output of" in block.markers else slice(None)  # its `...` at either end stand nowhere
         before, after = ("\n".join(part[inside]) for part in (shown, taken))
         was = self._blocks.get(block.line, block.text)
         assert before in was, f"{block.where}: {command}: not found in its block:\n{before}"
         self._blocks[block.line] = was.replace(before, after, 1)
         self.text = self.text.replace(was, self._blocks[block.line], 1)
-        still = difference(lines(taken), lines(found))
+        still = difference(lines(taken), lines(output))
         sys.stdout.write(f"{block.where}: {command}{f': to be mended by hand, near {still!r}' if still else ''}\n")
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         path = page.resolve()
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             session = Renewal(Path(folder), patch, path)
-            for block in session.found:
+            for block in session.running:
                 session.run(block)
         path.write_text(session.text, encoding="utf-8")
 

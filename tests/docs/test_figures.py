@@ -40,7 +40,7 @@ def test_figures_in_prose_stand_on_a_page_of_results(page: Path) -> None:
 def unfounded(page: Path) -> list[tuple[str, str]]:
     """(heading, figure) of figures that neither a linked page nor an output on this one has, rounded or not."""
     text, said = page.read_text(), prose(page)
-    found: list[tuple[str, str]] = []
+    figures: list[tuple[str, str]] = []
     lines, heads = said.splitlines(), [k for k, line in enumerate(said.splitlines()) if line.startswith("#")]
     for first, last in pairwise([0, *heads, len(lines)]):
         section, spoken = "\n".join(text.splitlines()[first:last]), re.sub(r"`[^`\n]*`", "", "\n".join(lines[first:last]))
@@ -55,8 +55,8 @@ def unfounded(page: Path) -> list[tuple[str, str]]:
             number = next(filter(None, figure.groups())).replace(",", "")
             digits = len(number.partition(".")[2])
             if not any(abs(float(number) - exact) <= 0.501 * 10**-digits for exact in known):
-                found.append((section.partition("\n")[0], figure[0]))
-    return found
+                figures.append((section.partition("\n")[0], figure[0]))
+    return figures
 
 
 @cache

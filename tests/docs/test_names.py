@@ -40,8 +40,8 @@ PROSE = [page for page in pages() if page.parent.name != "results"]  # results s
 def files() -> tuple[str, ...]:
     """All files of the repository."""
     said = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False)
-    found = said.stdout.splitlines() if said.returncode == 0 else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
-    return tuple(found)
+    paths = said.stdout.splitlines() if said.returncode == 0 else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
+    return tuple(paths)
 
 
 @cache
@@ -66,9 +66,9 @@ def missing(name: str, page: Path) -> bool:
         return ours and not any(known.startswith(name) or f"/{name}" in known for known in files())
     if DOTTED.match(name):
         return not _resolved(name.split("."))
-    found = WORD.match(name)
-    if found and OURS.search(found[0]):
-        return found[0].removeprefix(PREFIX) not in THEIRS | shown(page) | words(*("tests",) * found[0].startswith("test_"), *SOURCES)
+    match = WORD.match(name)
+    if match and OURS.search(match[0]):
+        return match[0].removeprefix(PREFIX) not in THEIRS | shown(page) | words(*("tests",) * match[0].startswith("test_"), *SOURCES)
     return False
 
 
@@ -89,13 +89,13 @@ def _resolved(parts: list[str]) -> bool:
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_exists(page: Path) -> None:
-    found = [
+    absent = [
         f"{page.relative_to(ROOT)}:{k}: {name}"
         for k, line in enumerate(prose(page).splitlines(), 1)
         for name in CODE.findall(line)
         if missing(name, page)
     ]
-    assert found == []
+    assert absent == []
 
 
 def test_names_of_before_a_rename_are_found() -> None:

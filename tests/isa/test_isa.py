@@ -41,8 +41,8 @@ def test_fields_refuse_what_they_do_not_hold() -> None:
 def random_command(rng: np.random.Generator) -> Command:
     def values(layout: WordLayout, *apart: str) -> dict[str, int]:
         named = (field for field in layout.fields if field.name not in apart and rng.random() < 0.6)
-        found = {field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in named}
-        return {name: int(rng.integers(0, 3)) if name in ("class_", "space", "operation", "scale") else value for name, value in found.items()}
+        drawn = {field.name: int(rng.integers(field.least, field.most, endpoint=True)) for field in named}
+        return {name: int(rng.integers(0, 3)) if name in ("class_", "space", "operation", "scale") else value for name, value in drawn.items()}
 
     if rng.random() < 0.3:
         kind = tables.Kind(int(rng.integers(1, 3)))

@@ -41,8 +41,8 @@ LEAST_WORDS = 4  # of a reason
 @cache
 def drawn() -> dict[str, Case]:
     """One operator of every kind that the random tests of arithmetic, rows and footprints draw."""
-    found = (case for family in dict.fromkeys(FAMILIES + ARITHMETIC) for case in cases(family, 200))
-    return {case.kind: case for case in found}
+    drawn_cases = (case for family in dict.fromkeys(FAMILIES + ARITHMETIC) for case in cases(family, 200))
+    return {case.kind: case for case in drawn_cases}
 
 
 def alone(case: Case) -> Graph:
@@ -51,9 +51,9 @@ def alone(case: Case) -> Graph:
     tensors = dict(zip(operator.inputs, case.call().tensors, strict=True))
     given = {f"x{i}": value for i, value in enumerate(case.operands) if value is not None}
     read = {name: replace(tensor, name=name) for name, tensor in tensors.items() if name and tensor}
-    made = dict(zip((name for name in operator.outputs if name), results, strict=True))
+    written = dict(zip((name for name in operator.outputs if name), results, strict=True))
     constants = {name: value for name, value in given.items() if int(name[1:]) in case.constant}
-    return Graph("alone", (operator,), {**read, **made}, constants, tuple(n for n in given if n not in constants), tuple(made), OPSET)
+    return Graph("alone", (operator,), {**read, **written}, constants, tuple(n for n in given if n not in constants), tuple(written), OPSET)
 
 
 @every_row
@@ -104,8 +104,8 @@ def test_an_operator_on_bytes_becomes_commands_or_is_refused_in_one_line(row: Op
 
 
 def test_a_transposed_convolution_on_bytes_is_encoded_or_refused_before_its_weights_are_laid_out() -> None:
-    found = [refused(case) or "" for case in cases(conv_transpose, 40)]
-    assert all("the accelerator does" in reason or "the accelerator accepts" in reason for reason in found if reason), found
+    reasons = [refused(case) or "" for case in cases(conv_transpose, 40)]
+    assert all("the accelerator does" in reason or "the accelerator accepts" in reason for reason in reasons if reason), reasons
 
 
 def test_no_back_end_has_an_operator_without_a_row() -> None:

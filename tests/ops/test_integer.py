@@ -59,12 +59,12 @@ def test_factors_have_31_bits_and_are_as_near_as_that_allows(ratio):
     by = multipliers(ratio)
     assert 1 <= by.shift <= 62
     assert by.multiplier < 2**31
-    found = Fraction(int(by.multiplier), 2 ** int(by.shift))
+    factor = Fraction(int(by.multiplier), 2 ** int(by.shift))
     if ratio >= 2.0**-32:
         assert by.multiplier >= 2**30
-        assert abs(found - Fraction(ratio)) <= Fraction(ratio) / 2**31
+        assert abs(factor - Fraction(ratio)) <= Fraction(ratio) / 2**31
     else:
-        assert abs(found - Fraction(ratio)) <= Fraction(1, 2**63)
+        assert abs(factor - Fraction(ratio)) <= Fraction(1, 2**63)
 
 
 @given(sums, st.floats(2.0**-24, 4.0), st.integers(-128, 127))
@@ -87,12 +87,12 @@ def test_ratios_of_scales_that_no_factor_holds_are_refused():
 @given(st.lists(st.tuples(st.floats(-4, 4), st.integers(1, 255)), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_sums_of_terms_fit_int32_and_are_within_a_hundredth_of_a_step(operands, random):
     real, reaches = [r for r, _ in operands], [m for _, m in operands]
-    found = terms(real, reaches)
-    assert sum(abs(m) * r for m, r in zip(found.multipliers, reaches, strict=True)) + 2 ** (found.shift - 1) <= SUM_MAX
+    factors = terms(real, reaches)
+    assert sum(abs(m) * r for m, r in zip(factors.multipliers, reaches, strict=True)) + 2 ** (factors.shift - 1) <= SUM_MAX
     values = [random.randint(-r, r) for r in reaches]
-    total = sum(m * v for m, v in zip(found.multipliers, values, strict=True))
+    total = sum(m * v for m, v in zip(factors.multipliers, values, strict=True))
     exact = sum((Fraction(r) * v for r, v in zip(real, values, strict=True)), Fraction(0))
-    assert abs(Fraction(total, 2**found.shift) - exact) < Fraction(1, 100)
+    assert abs(Fraction(total, 2**factors.shift) - exact) < Fraction(1, 100)
 
 
 @given(st.floats(2.0**-20, 2.0**10, width=32), st.integers(-128, 127))
@@ -104,15 +104,15 @@ def test_quantising_undoes_dequantising(scale, zero):
 
 
 def test_what_is_not_a_number_is_quantised_to_zero_and_infinities_saturate():
-    found = quantized(np.array([np.nan, np.inf, -np.inf, 3e38], np.float32), Quantization((1e-30,), (5,)), "int8")
-    assert found.tolist() == [5, 127, -128, 127]
+    saturated = quantized(np.array([np.nan, np.inf, -np.inf, 3e38], np.float32), Quantization((1e-30,), (5,)), "int8")
+    assert saturated.tolist() == [5, 127, -128, 127]
 
 
 def test_a_change_of_scale_is_a_table_rounded_half_to_even():
     a, b = (Tensor("t", (1,), kind, Quantization((scale,), (zero,))) for kind, scale, zero in (("int8", 0.5, 0), ("uint8", 1.0, 10)))
-    found = recoding(a, b)
-    assert found is not None
-    assert [int(found[i]) for i in (0, 1, 2, 3, 5, 255, 128)] == [10, 10, 11, 12, 12, 10, 0]
+    entries = recoding(a, b)
+    assert entries is not None
+    assert [int(entries[i]) for i in (0, 1, 2, 3, 5, 255, 128)] == [10, 10, 11, 12, 12, 10, 0]
     assert recoding(a, a) is None
 
 
@@ -128,8 +128,8 @@ def whole_result(call: Call, operands: list[Part | None]) -> tuple[np.ndarray, .
     return compute(call, operands, tuple(map(whole, call.results)), onnx.defs.onnx_opset_version())
 
 
-def assert_within_one_step(call: Call, found: tuple[np.ndarray, ...], wanted: dict[str, np.ndarray]) -> None:
-    for value, truth, tensor in zip(found, wanted.values(), call.result_tensors, strict=True):
+def assert_within_one_step(call: Call, values: tuple[np.ndarray, ...], wanted: dict[str, np.ndarray]) -> None:
+    for value, truth, tensor in zip(values, wanted.values(), call.result_tensors, strict=True):
         assert (value.dtype, value.shape) == (truth.dtype, truth.shape)
         allowed = 1 if tensor.quantization is not None else 0
         assert np.abs(value.astype(int) - truth.astype(int)).max(initial=0) <= allowed, f"{call.operator} {call.tensors} {tensor}"
@@ -164,17 +164,17 @@ def test_a_part_of_a_result_is_that_part_of_the_whole_result_bit_for_bit(family)
         spans = tuple(sorted(rng.integers(0, n + 1, 2).tolist()) for n in first)
         box = tuple((a, b) if a < b else (0, n) for (a, b), n in zip(spans, first, strict=True))
         boxes = (box, *map(whole, call.results[1:]))
-        found = compute(call, cut_to(call, operands, boxes), boxes, onnx.defs.onnx_opset_version())
-        assert np.array_equal(found[0], wanted[0][slices(box)]), call.operator
+        computed = compute(call, cut_to(call, operands, boxes), boxes, onnx.defs.onnx_opset_version())
+        assert np.array_equal(computed[0], wanted[0][slices(box)]), call.operator
 
 
 def cut_to(call: Call, operands: list[Part | None], boxes, inputs=None) -> list[Part | None]:
     """Exactly the footprints; copies, so that nothing else is near."""
-    found: list[Part | None] = []
+    parts: list[Part | None] = []
     for index, part in enumerate(operands):
         box = None if part is None else footprints(call, index, boxes, inputs=inputs)
-        found.append(None if part is None or box is None else Part(part.values[slices(box)].copy(), box))
-    return found
+        parts.append(None if part is None or box is None else Part(part.values[slices(box)].copy(), box))
+    return parts
 
 
 @pytest.mark.parametrize("kind", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
@@ -191,8 +191,8 @@ def test_partial_sums_over_input_channels_add_up_to_the_same_integers(kind):
             cut = channels // 2
             parts = [accumulate(call, cut_to(call, operands, (box,), span), box, 0) for span in ((0, cut), (cut, channels))]
             assert all(part.dtype == np.int32 for part in parts)
-            found = finish(call, parts[1] + parts[0], operands, box)
-            assert np.array_equal(found, whole_result(call, operands)[0])
+            total = finish(call, parts[1] + parts[0], operands, box)
+            assert np.array_equal(total, whole_result(call, operands)[0])
             counted += 1
     assert counted >= 5
 
@@ -201,11 +201,11 @@ def test_partial_sums_over_input_channels_add_up_to_the_same_integers(kind):
 def test_partial_results_over_any_parts_of_the_rows_merge_to_the_same_integers(kind):
     rng, counted = np.random.default_rng(0), 0
     for case in row_folding(kind, rng):
-        made = quantised_operator(case, rng, "int8" if rng.random() < 0.5 else "uint8")
-        assert made is not None
-        graph = from_model(made[0])
+        model = quantised_operator(case, rng, "int8" if rng.random() < 0.5 else "uint8")
+        assert model is not None
+        graph = from_model(model[0])
         call = Call.of(graph, graph.operators[0])
-        operands: list[Part | None] = [Part(graph.constants.get(t, made[1].get(t)), whole(graph.shape(t))) for t in call.operator.inputs]  # type: ignore[arg-type]
+        operands: list[Part | None] = [Part(graph.constants.get(t, model[1].get(t)), whole(graph.shape(t))) for t in call.operator.inputs]  # type: ignore[arg-type]
         assert folding(call) == "rows"
         assert arithmetic(call) in (Arithmetic.MEAN, Arithmetic.EXTREME)
         box, rows = whole(call.result), call.rows_in(0)
@@ -213,9 +213,9 @@ def test_partial_results_over_any_parts_of_the_rows_merge_to_the_same_integers(k
         parts = [accumulate(call, cut_to(call, operands, (box,), span), box, 0) for span in pairwise(cuts)]
         assert operands[0] is not None
         assert {part.dtype for part in parts} == {np.dtype("int32") if arithmetic(call) is Arithmetic.MEAN else operands[0].values.dtype}
-        found = finish(call, reduce(partial(merge, call), parts), operands, box)
-        assert found.dtype == call.result_tensors[0].dtype
-        assert np.array_equal(found, whole_result(call, operands)[0])
+        merged = finish(call, reduce(partial(merge, call), parts), operands, box)
+        assert merged.dtype == call.result_tensors[0].dtype
+        assert np.array_equal(merged, whole_result(call, operands)[0])
         counted += len(parts) > 1
     assert counted > 20
 
@@ -306,12 +306,12 @@ def test_the_largest_possible_sum_is_computed_exactly():
 
 def test_a_table_has_256_entries_of_the_results_type():
     case = Case("Sigmoid", [np.linspace(-6, 6, 24, dtype=np.float32).reshape(1, 2, 3, 4)], {})
-    made = quantised_operator(case, np.random.default_rng(0), "int8")
-    assert made is not None
-    graph = from_model(made[0])
-    found = table(Call.of(graph, graph.operators[0]))
-    assert (found.shape, found.dtype) == ((256,), np.dtype("int8"))
-    assert np.all(np.diff(np.concatenate([found[128:], found[:128]]).astype(int)) >= 0)  # from byte 128, which is -128, upwards
+    model = quantised_operator(case, np.random.default_rng(0), "int8")
+    assert model is not None
+    graph = from_model(model[0])
+    entries = table(Call.of(graph, graph.operators[0]))
+    assert (entries.shape, entries.dtype) == ((256,), np.dtype("int8"))
+    assert np.all(np.diff(np.concatenate([entries[128:], entries[:128]]).astype(int)) >= 0)  # from byte 128, which is -128, upwards
 
 
 # -- whole networks ------------------------------------------------------------------------------------------------------------------------
@@ -380,16 +380,16 @@ def test_a_trained_network_decides_as_onnxruntime_does(lfopt, tmp_path):
     model = onnx.load(tmp_path / "q.onnx")
     graph = from_model(model)
     (source,), (result,) = graph.inputs, graph.outputs
-    by, made = graph.tensors[source], graph.tensors[result]
+    by, scores = graph.tensors[source], graph.tensors[result]
     assert by.quantization is not None
-    assert made.quantization is not None
+    assert scores.quantization is not None
     images, classes = pages(32, 7)
     right = Counter()
     for image, truth in zip(images[:, None], classes, strict=True):
         theirs = run(model, {source: image})[result]
-        ours = dequantized(reference(graph, {source: quantized(image, by.quantization, by.dtype)})[result], made.quantization)
+        ours = dequantized(reference(graph, {source: quantized(image, by.quantization, by.dtype)})[result], scores.quantization)
         assert ours.argmax() == theirs.argmax()
-        assert np.abs(ours - theirs).max() <= 2 * made.quantization.scale[0]
+        assert np.abs(ours - theirs).max() <= 2 * scores.quantization.scale[0]
         right.update(ours=int(ours.argmax() == truth), theirs=int(theirs.argmax() == truth))
     assert min(right.values()) >= 30
 

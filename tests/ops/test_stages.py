@@ -48,23 +48,23 @@ def test_a_composed_table_holds_what_the_operators_make_one_by_one(name: str) ->
                 assert np.array_equal(loaded[stage.holder][0], stage.table.view(np.uint8))
             if stage.call.operator.kind != "Conv" or not stage.behind:
                 continue
-            made = {stage.call.result_tensors[0].name: np.arange(256, dtype=np.uint8).view(np.int8).reshape(1, 1, 16, 16)}
+            every_byte = {stage.call.result_tensors[0].name: np.arange(256, dtype=np.uint8).view(np.int8).reshape(1, 1, 16, 16)}
             alone = Graph(
                 "alone",
                 tuple(part.operator for part in stage.behind),
                 {
-                    found.name: replace(found, shape=(1, 1, 16, 16))
+                    tensor.name: replace(tensor, shape=(1, 1, 16, 16))
                     for part in stage.parts
-                    for found in (*part.result_tensors, *part.tensors)
-                    if found
+                    for tensor in (*part.result_tensors, *part.tensors)
+                    if tensor
                 },
                 {},
-                (*made,),
+                (*every_byte,),
                 (stage.result,),
                 18,
             )
             assert stage.table is not None
-            assert np.array_equal(reference(alone, made)[stage.result].reshape(-1), stage.table)
+            assert np.array_equal(reference(alone, every_byte)[stage.result].reshape(-1), stage.table)
 
 
 def test_a_flight_has_one_value_at_a_time_on_a_chip_that_computes_in_place() -> None:

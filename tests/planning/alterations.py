@@ -25,12 +25,12 @@ class Watchful(Machine):
         """Run the group. ("", counted bytes); or "gap" or "twice" in place of ""."""
         constants = {step.tensor for step in unfold(group.steps) if isinstance(step, Transfer) and step.tensor in self.graph.constants}
         self.fetched = {name: np.zeros(self.graph.shape(name), bool) for name in (*group.inputs, *constants)}
-        self.made = {name: np.zeros(self.graph.shape(name), bool) for node in group.nodes for name in self.results[node]}
+        self.computed = {name: np.zeros(self.graph.shape(name), bool) for node in group.nodes for name in self.results[node]}
         results = {node: self.graph.shape(self.results[node][0]) for node in group.nodes}
         self.summed = {node: np.zeros(shape, int) for node, shape in results.items()}  # the input channel, or row, that partial sums have come to
         self.twice = False
         counted = self.run(group)
-        gap = not all(fetched.all() for fetched in self.fetched.values()) or any(self.gap(group, name) for name in self.made)
+        gap = not all(fetched.all() for fetched in self.fetched.values()) or any(self.gap(group, name) for name in self.computed)
         return "gap" if gap else "twice" if self.twice else "", counted.dram
 
     def gap(self, group: PlannedGroup, name: str) -> bool:
@@ -40,8 +40,8 @@ class Watchful(Machine):
             return False
         if group.mode == "sliced":
             unread = unread_rows(self.flow, group, name)
-            return bool((wanted & ~self.made[name])[(slice(None),) * (row_axis(wanted.shape) or 0) + (~unread,)].any())
-        return bool((self.made[name] != wanted).any())
+            return bool((wanted & ~self.computed[name])[(slice(None),) * (row_axis(wanted.shape) or 0) + (~unread,)].any())
+        return bool((self.computed[name] != wanted).any())
 
     def wanted(self, group: PlannedGroup, name: str) -> np.ndarray:
         """What must be computed of a map: rows up to the highest that is asked for, without gaps; all of it where maps are made whole."""
@@ -70,7 +70,7 @@ class Watchful(Machine):
             self.summed[step.operator][slices(step.boxes[0])] = step.inputs[1]
         for operator in flight if step.last else ():
             for name, box in zip(self.results[operator], step.boxes, strict=True):
-                self.made[name][slices(box)] = True
+                self.computed[name][slices(box)] = True
 
     def _is_here(self, name: str, box: Box) -> bool:
         try:
@@ -81,7 +81,7 @@ class Watchful(Machine):
 
     def _gather(self, step: Transfer) -> None:
         super()._gather(step)
-        self.made[step.tensor][slices(step.box)] = True
+        self.computed[step.tensor][slices(step.box)] = True
 
     def _load(self, step: Transfer) -> None:
         super()._load(step)

@@ -49,9 +49,9 @@ def groups_of(costs: GroupCosts) -> tuple[int, ...]:
 
 def planned(graph: Graph, hardware: Hardware, groups: tuple[int, ...] | None = None) -> tuple[Plan, GroupCosts]:
     costs = GroupCosts.of(graph, hardware, scheme="all")
-    made = draft(graph, costs, groups or groups_of(costs), 0, GIVEN)
-    assert isinstance(made, PlanDraft)
-    return made.finished(), costs
+    drafted = draft(graph, costs, groups or groups_of(costs), 0, GIVEN)
+    assert isinstance(drafted, PlanDraft)
+    return drafted.finished(), costs
 
 
 def least_bytes(graph: Graph) -> int:
@@ -69,8 +69,8 @@ def test_every_form_is_one_operator_that_executes_as_planned(form: Form) -> None
     graph = attention(form)
     inputs = random_inputs(graph, np.random.default_rng(1))
     wanted = reference(graph, inputs)
-    (found,) = attentions(Dataflow.of(graph))
-    assert {"MatMul", "Softmax"} <= {part.operator.kind for part in found.call.parts}
+    (recognised,) = attentions(Dataflow.of(graph))
+    assert {"MatMul", "Softmax"} <= {part.operator.kind for part in recognised.call.parts}
     for beta in sorted({least_bytes(graph), 300, 500, 1 << 16}):
         plan, costs = planned(graph, Hardware(beta))
         assert any(row is ATTENTION for row in costs.dataflow.specs)
@@ -148,8 +148,8 @@ def test_views_are_looked_through() -> None:
         numbers = np.arange(np.prod(source)).reshape(source)
         for _ in range(20):
             box = tuple(sorted(rng.choice(extent + 1, 2, replace=False).tolist()) for extent in seen)
-            found = through_view(tuple((a, b) for a, b in box), seen, source)
-            inside = numbers[tuple(slice(a, b) for a, b in found)]
+            seen_box = through_view(tuple((a, b) for a, b in box), seen, source)
+            inside = numbers[tuple(slice(a, b) for a, b in seen_box)]
             assert set(numbers.reshape(seen)[tuple(slice(a, b) for a, b in box)].ravel()) <= set(inside.ravel())
 
 
@@ -168,5 +168,5 @@ def test_a_simpler_scheme_of_the_same_dataflow_prices_attention() -> None:
     simpler = costs.simpler
     assert simpler is not None
     assert all(simpler.price(group) for group in groups_of(costs))
-    assert 0 < simpler.least_bytes <= sum(found.dram_bytes for group in groups_of(costs) if (found := simpler.price(group)))
+    assert 0 < simpler.least_bytes <= sum(cost.dram_bytes for group in groups_of(costs) if (cost := simpler.price(group)))
     assert "attention" not in GroupCosts.of(attention(Form()), Hardware(300), scheme="auto").modes

@@ -148,7 +148,7 @@ def _gating_itself(op: Operator) -> Operator:
     return replace(op, kind="Relu", inputs=(op.name.replace(".expand", ".mean"),), attributes={}) if own else op
 
 
-def found(graph: Graph, kib: float, recompute: float, folder: Path | None = None) -> tuple[Plan, Graph]:
+def planned_network(graph: Graph, kib: float, recompute: float, folder: Path | None = None) -> tuple[Plan, Graph]:
     config = Config(
         "zoo:efficientnet_b0", Hardware(int(kib * 1024), element_bytes=4), "all", max_recompute=recompute, search=SearchConfig(time_limit=60)
     )
@@ -160,14 +160,14 @@ def found(graph: Graph, kib: float, recompute: float, folder: Path | None = None
 def copied(gated: Graph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Graph, Path]:
     """A plan with copies, its network, and the folder that it is in."""
     folder = tmp_path_factory.mktemp("copied")
-    return *found(gated, 160, 2.0, folder), folder
+    return *planned_network(gated, 160, 2.0, folder), folder
 
 
 def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowed(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:
     macs = sum(Dataflow.of(gated).macs)
     moved: list[int] = []
     for recompute in (1.0, 1.2, 2.0):
-        plan, graph = found(gated, 160, recompute) if recompute < 2 else copied[:2]
+        plan, graph = planned_network(gated, 160, recompute) if recompute < 2 else copied[:2]
         assert sum(Dataflow.of(graph).macs) <= recompute * macs
         assert bool(plan.copies) == (recompute > 1)
         moved.append(plan.totals.dram_bytes)

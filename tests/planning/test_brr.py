@@ -139,11 +139,11 @@ class Chip:
             check(bool(there[slice(*channels)].all()), f"{who}: channels {channels} of row {row} of {name} are not all there")
 
     def read_constant(self, name: str, box: tuple, who: str) -> None:
-        def covers(found: tuple) -> bool:
-            return all(low <= start and stop <= high for (start, stop), (low, high) in zip(box, found, strict=True))
+        def covers(loaded: tuple) -> bool:
+            return all(low <= start and stop <= high for (start, stop), (low, high) in zip(box, loaded, strict=True))
 
         slots = (boxes for place in self.constants for _, boxes in place.values())
-        check(any(known == name and covers(found) for boxes in slots for known, found in boxes), f"{who}: {box} of constant {name} is not there")
+        check(any(known == name and covers(loaded) for boxes in slots for known, loaded in boxes), f"{who}: {box} of constant {name} is not there")
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
@@ -304,10 +304,10 @@ def verify(costs: GroupCosts, bands: BandedGroups, mask: int, banded: Banded, wh
         moved = walk(flow, mask, hardware, places, steps)
     except Spilled as error:
         raise AssertionError(f"{what}: {error}") from error
-    made = {m for i in bits(mask) for m in flow.results[i]}
-    for m in {o.map for i in bits(mask) for o in flow.operands[i]} - made:
+    written = {m for i in bits(mask) for m in flow.results[i]}
+    for m in {o.map for i in bits(mask) for o in flow.operands[i]} - written:
         assert (moved.pop(flow.maps[m].name) == 1).all(), f"{what}: {flow.maps[m].name} is not loaded once"
-    for m in made:
+    for m in written:
         if flow.is_output[m] or flow.readers[m] & ~mask:
             assert (moved.pop(flow.maps[m].name) == 1).all(), f"{what}: {flow.maps[m].name} is not stored once"
     for name in {w.name for i in bits(mask) for w in flow.weights[i]}:
@@ -403,9 +403,9 @@ def groups(make: Callable[[np.random.Generator, int], Graph], seeds: range, leas
             yield f"seed {seed}, {flow.names(mask)}", rng, costs, bands, mask
 
 
-def sample(rng: np.random.Generator, found: Sequence[Banded], count: int) -> list[Banded]:
+def sample(rng: np.random.Generator, candidates: Sequence[Banded], count: int) -> list[Banded]:
     """Some of them."""
-    return [found[int(k)] for k in rng.permutation(len(found))[:count]]
+    return [candidates[int(k)] for k in rng.permutation(len(candidates))[:count]]
 
 
 @dataclass
@@ -424,10 +424,10 @@ class Tally:
         self.streamed += banded.weight_passes > 1
 
 
-def walk_groups(found: Iterator[Group]) -> Tally:
+def walk_groups(drawn_groups: Iterator[Group]) -> Tally:
     """Walk some schedules of every group."""
     tally = Tally()
-    for what, rng, costs, bands, mask in found:
+    for what, rng, costs, bands, mask in drawn_groups:
         for banded in sample(rng, bands.candidates(mask), 2):
             if verify(costs, bands, mask, banded, what, tight=bool(rng.random() < 0.2)):
                 tally.add(bands, mask, banded)
@@ -526,10 +526,10 @@ def test_groups_of_convolutions_give_the_values_of_the_reference() -> None:
 # -- bounds ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def check_bounds(found: Iterator[Group]) -> int:
+def check_bounds(drawn_groups: Iterator[Group]) -> int:
     """Whatever part of a group it is grown from promised no more than the group takes; more buffer never gives more bytes of weights."""
     pairs = 0
-    for what, rng, _, bands, mask in found:
+    for what, rng, _, bands, mask in drawn_groups:
         choices = bands.choices(mask)
         part = 0
         for op in bits(mask):
@@ -734,8 +734,8 @@ def test_optimus_costs_are_those_of_the_formula_and_the_exact_search_finds_the_o
 
         oracle = Oracle(graph)
         for mask in oracle.legal_groups():
-            part, found, wanted = 0, costs.evaluate(mask), price(mask)
-            assert (found.dram_bytes if isinstance(found, Cost) else None) == wanted
+            part, cost, wanted = 0, costs.evaluate(mask), price(mask)
+            assert (cost.dram_bytes if isinstance(cost, Cost) else None) == wanted
             for op in bits(mask):
                 part |= 1 << op
                 assert model.floor(part) <= min((least for least, _, _ in model.needs(mask)), default=optimus.NEVER)

@@ -133,7 +133,7 @@ def gated(costs: GroupCosts) -> Gated:
 
 
 def cases(seeds: range, *, integers: bool = False) -> list[Case]:
-    return [found for seed in seeds if (found := case(seed, integers=integers)) is not None]
+    return [drawn for seed in seeds if (drawn := case(seed, integers=integers)) is not None]
 
 
 # -- one truth ---------------------------------------------------------------------------------------------------------------------------------
@@ -142,11 +142,11 @@ def cases(seeds: range, *, integers: bool = False) -> list[Case]:
 @pytest.mark.parametrize("integers", [False, True])
 def test_a_block_moves_what_was_priced_and_comes_out_the_same(*, integers: bool) -> None:
     kinds: Counter[str] = Counter()
-    for found in cases(range(45), integers=integers):
-        done = execute(found.plan, found.graph, found.inputs)
-        assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
-        assert not recount(found.graph, found.plan).discrepancies
-        kinds.update(found.kinds)
+    for block in cases(range(45), integers=integers):
+        done = execute(block.plan, block.graph, block.inputs)
+        assert not disagreements(block.costs, block.groups, block.plan, done, reference(block.graph, block.inputs))
+        assert not recount(block.graph, block.plan).discrepancies
+        kinds.update(block.kinds)
     everything = (
         "made again,all kept,none kept,some kept,head,no head,map from outside,tail,no tail,weights held,weights in blocks,input stays,input again"
     )
@@ -156,57 +156,57 @@ def test_a_block_moves_what_was_priced_and_comes_out_the_same(*, integers: bool)
 @pytest.mark.parametrize("integers", [False, True])
 def test_c_counts_the_same_bytes(tmp_path: Path, *, integers: bool) -> None:
     wanted = {"some kept", "tail", "head"}
-    found = [case for case in cases(range(45), integers=integers) if case.kinds >= wanted][:2]
-    assert found
-    for number, case in enumerate(found):
+    wide = [case for case in cases(range(45), integers=integers) if case.kinds >= wanted][:2]
+    assert wide
+    for number, case in enumerate(wide):
         assert not disagreement(case.plan, case.graph, case.inputs, tmp_path / str(number))
 
 
 @pytest.mark.parametrize(("parts", "skip"), [(1, True), (2, False)])
 def test_what_is_not_kept_is_made_again(parts: int, tmp_path: Path, *, skip: bool) -> None:
     for integers in (False, True):
-        found = remaking(parts, CHIP, skip=skip, integers=integers)
-        done = execute(found.plan, found.graph, found.inputs)
-        assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
-        assert not recount(found.graph, found.plan).discrepancies
-        assert not disagreement(found.plan, found.graph, found.inputs, tmp_path / str(integers))
+        block = remaking(parts, CHIP, skip=skip, integers=integers)
+        done = execute(block.plan, block.graph, block.inputs)
+        assert not disagreements(block.costs, block.groups, block.plan, done, reference(block.graph, block.inputs))
+        assert not recount(block.graph, block.plan).discrepancies
+        assert not disagreement(block.plan, block.graph, block.inputs, tmp_path / str(integers))
 
 
 @pytest.mark.parametrize(("parts", "channels"), [(1, 16), (2, 32)])
 def test_the_accelerator_makes_slices_again(parts: int, channels: int) -> None:
-    found = remaking(parts, accelerator_hardware(1 << 16), channels, integers=True)
-    assert not emulated(found.plan, found.graph, found.inputs, parts)
+    block = remaking(parts, accelerator_hardware(1 << 16), channels, integers=True)
+    assert not emulated(block.plan, block.graph, block.inputs, parts)
 
 
 def test_what_making_slices_again_takes_and_moves() -> None:
     """32 to 96 to 32 channels, 3 x 3, 10 x 10 pixels, with biases, two bytes each; sums have four."""
-    found = remaking(2, CHIP)
-    (group,), gone, flow = found.plan.groups, 96 - found.choice.kept, found.costs.dataflow
-    elements = [weight.elements for i in found.sizes.block.ahead for weight in flow.weights[i]]
+    block = remaking(2, CHIP)
+    (group,), gone, flow = block.plan.groups, 96 - block.choice.kept, block.costs.dataflow
+    elements = [weight.elements for i in block.sizes.block.ahead for weight in flow.weights[i]]
     assert sum(elements) >= 96 * (32 + 9)
     assert (group.spilled, group.dram.spill) == ((), 0)
-    assert group.dram.total == found.costs.groups.once(found.groups[0]).total + 2 * 2 * sum(elements) * gone // 96
-    assert found.choice.macs == 2 * gone * 100 * (32 + 9) == simulate(found.plan, found.graph).recomputed_macs
+    assert group.dram.total == block.costs.groups.once(block.groups[0]).total + 2 * 2 * sum(elements) * gone // 96
+    assert block.choice.macs == 2 * gone * 100 * (32 + 9) == simulate(block.plan, block.graph).recomputed_macs
 
 
 def test_no_more_is_made_again_than_is_allowed() -> None:
-    found = remaking(2, CHIP)
-    own, beta = sum(found.costs.dataflow.macs), found.costs.hardware.buffer_bytes
-    most = own + found.choice.macs
+    block = remaking(2, CHIP)
+    own, beta = sum(block.costs.dataflow.macs), block.costs.hardware.buffer_bytes
+    most = own + block.choice.macs
     allowed = most / own
-    assert not recount(found.graph, replace(found.plan, max_recompute=allowed)).discrepancies
-    assert any("max_recompute" in line for line in recount(found.graph, replace(found.plan, max_recompute=allowed - 1 / own)).discrepancies)
-    same, less, none = (Choices(found.sizes, macs).cheapest(beta) for macs in (most, most - 1, own))
+    assert not recount(block.graph, replace(block.plan, max_recompute=allowed)).discrepancies
+    assert any("max_recompute" in line for line in recount(block.graph, replace(block.plan, max_recompute=allowed - 1 / own)).discrepancies)
+    same, less, none = (Choices(block.sizes, macs).cheapest(beta) for macs in (most, most - 1, own))
     assert same is not None and less is not None and none is not None
-    assert same.dram == found.choice.dram
+    assert same.dram == block.choice.dram
     assert less.macs < same.macs and less.dram.total > same.dram.total
     assert none.macs == 0 and not none.option.again
 
 
 def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
     """Every way, slice, and number of channels kept, for groups with slices as wide as they must be to keep any."""
-    for found in [*cases(range(8)), remaking(2, CHIP)]:
-        sizes, choices, beta = found.sizes, found.choices, found.costs.hardware.buffer_bytes
+    for block in [*cases(range(8)), remaking(2, CHIP)]:
+        sizes, choices, beta = block.sizes, block.choices, block.costs.hardware.buffer_bytes
         best: list[tuple[int, int]] = []
         for option, width, kept in product(choices.options, sizes.widths, range(sizes.channels + 1)):
             step = width if choices._rounded else sizes.hardware.channel_align
@@ -229,19 +229,19 @@ def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
 # -- no more than it needs ---------------------------------------------------------------------------------------------------------------------
 
 
-def stage_of(found: Case) -> Stage:
-    return next(stage for stage in stages(found.plan, found.graph, found.inputs) if stage.group is found.group)
+def stage_of(block: Case) -> Stage:
+    return next(stage for stage in stages(block.plan, block.graph, block.inputs) if stage.group is block.group)
 
 
 def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
     seen: Counter[str] = Counter()
-    for found in [*cases(range(14)), remaking(1, CHIP)]:
-        stage = stage_of(found)
-        for name, gave, why in rings_with_a_row_less(found.costs.dataflow, stage):
-            assert gave == "violation" or (not gave and why), f"{found.group.nodes}: {name}: {gave} {why}"
+    for block in [*cases(range(14)), remaking(1, CHIP)]:
+        stage = stage_of(block)
+        for name, gave, why in rings_with_a_row_less(block.costs.dataflow, stage):
+            assert gave == "violation" or (not gave and why), f"{block.group.nodes}: {name}: {gave} {why}"
             seen["rows"] += gave == "violation"
-        for index, place in enumerate(found.group.places):
-            assert verdict(stage, with_place(found.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"{found.group.nodes}: {place}"
+        for index, place in enumerate(block.group.places):
+            assert verdict(stage, with_place(block.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"{block.group.nodes}: {place}"
             seen[place.purpose] += 1
     assert seen["rows"] > 40
     assert seen["sum"] > 6
@@ -249,11 +249,11 @@ def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
 
 def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
     rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
-    for found in [*cases(range(14)), remaking(1, CHIP)]:
-        for change, kind, step, seen in altered_steps(stage_of(found), rng, 6):
+    for block in [*cases(range(14)), remaking(1, CHIP)]:
+        for change, kind, step, seen in altered_steps(stage_of(block), rng, 6):
             spills = isinstance(step, Transfer) and step.store and step.kind == "spill"
             caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]  # what is not stored is missed later
-            assert seen in caught, f"{found.group.nodes}: {change} {step}: {seen or 'nothing'} gives it away"
+            assert seen in caught, f"{block.group.nodes}: {change} {step}: {seen or 'nothing'} gives it away"
             counts[change, kind] += 1
     assert counts.total() > 100
 
@@ -261,8 +261,8 @@ def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
 @pytest.mark.parametrize("wrong", ["spills nothing", "spills another", "weight passes", "band rows", "mode", "spill bytes"])
 def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
     noticed = 0
-    for found in cases(range(45)):
-        group, another = found.group, found.group.inputs[0]
+    for block in cases(range(45)):
+        group, another = block.group, block.group.inputs[0]
         changed = {
             "spills nothing": replace(group, spilled=()),
             "spills another": replace(group, spilled=(another,)),
@@ -272,8 +272,8 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
             "spill bytes": replace(group, dram=replace(group.dram, spill=group.dram.spill + 1)),
         }[wrong]
         if changed != group and group.spilled:
-            plan = replace(found.plan, groups=tuple(changed if other is group else other for other in found.plan.groups))
-            assert recount(found.graph, follow(plan)).discrepancies
+            plan = replace(block.plan, groups=tuple(changed if other is group else other for other in block.plan.groups))
+            assert recount(block.graph, follow(plan)).discrepancies
             noticed += 1
     assert noticed > 5
 
@@ -282,17 +282,17 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
 
 
 def test_more_buffer_keeps_more_and_never_moves_more() -> None:
-    for found in cases(range(20)):
+    for block in cases(range(20)):
         before: GatedChoice | None = None
-        for beta in range(found.choices.least + 1, found.choices.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
-            choice = found.choices.cheapest(beta)
+        for beta in range(block.choices.least + 1, block.choices.least + 2 * block.sizes.kept_bytes(block.sizes.channels), 7):
+            choice = block.choices.cheapest(beta)
             assert choice is not None
             if before is not None:
                 assert choice.dram.total <= before.dram.total
                 assert (choice.option, choice.width) != (before.option, before.width) or choice.kept >= before.kept
-            assert found.choices.cheapest(choice.buffer_bytes) is None or found.choices.cheapest(choice.buffer_bytes + 1) == choice
+            assert block.choices.cheapest(choice.buffer_bytes) is None or block.choices.cheapest(choice.buffer_bytes + 1) == choice
             before = choice
-        assert found.choices.cheapest(found.choices.least) is None
+        assert block.choices.cheapest(block.choices.least) is None
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from lfopt.rewrite.simplify import simplify
 SIZE = 60  # channels of x
 
 
-def made(nodes: list[tuple[str, list[str], list[str], dict[str, Any]]], ints: dict[str, list[int]], shape: tuple[int, ...]) -> Graph:
+def network(nodes: list[tuple[str, list[str], list[str], dict[str, Any]]], ints: dict[str, list[int]], shape: tuple[int, ...]) -> Graph:
     """A network on x; the last node makes the outputs."""
     graph = helper.make_graph(
         [helper.make_node(kind, inputs, outputs, **more) for kind, inputs, outputs, more in nodes],
@@ -47,7 +47,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_copies_put_every_channel_where_it_belongs(case: str, lanes: int) -> None:
     nodes, ints = CASES[case]
-    graph = made(nodes, ints, (1, SIZE, 1, 1))
+    graph = network(nodes, ints, (1, SIZE, 1, 1))
     (call,) = Dataflow.of(graph).calls
     channels = np.arange(SIZE, dtype=np.float32)
     wanted = reference(graph, {"x": channels.reshape(1, -1, 1, 1)})
@@ -75,7 +75,7 @@ def test_what_moves_more_than_channels_is_none(what: str) -> None:
         "two maps": ([("Concat", ["x", "x"], ["y"], {"axis": 0})], {}),
         "an index that is not known": ([("Cast", ["x"], ["i"], {"to": TensorProto.INT64}), ("Gather", ["x", "i"], ["y"], {"axis": 1})], {}),
     }[what]
-    assert channel_runs(Dataflow.of(made(nodes, ints, (1, 4, 4, 2))).calls[-1]) is None
+    assert channel_runs(Dataflow.of(network(nodes, ints, (1, 4, 4, 2))).calls[-1]) is None
 
 
 @pytest.mark.parametrize(("cut", "axes", "kinds"), [
@@ -86,7 +86,7 @@ def test_what_moves_more_than_channels_is_none(what: str) -> None:
 ])  # fmt: skip
 def test_a_shuffle_of_channels_is_one_gather(cut: tuple[int, ...], axes: tuple[int, ...], kinds: list[str]) -> None:
     nodes = [("Reshape", ["x", "cut"], ["a"], {}), ("Transpose", ["a"], ["b"], {"perm": axes}), ("Reshape", ["b", "whole"], ["y"], {})]
-    graph = made(nodes, {"cut": list(cut), "whole": [1, SIZE, 4, 5]}, (1, SIZE, 4, 5))
+    graph = network(nodes, {"cut": list(cut), "whole": [1, SIZE, 4, 5]}, (1, SIZE, 4, 5))
     after = shuffles_as_gathers(graph)
     assert [operator.kind for operator in after.operators] == kinds
     x = np.random.default_rng(0).normal(size=(1, SIZE, 4, 5)).astype(np.float32)

@@ -40,7 +40,7 @@ def modes_of(scheme: str) -> set[str]:
 def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]]:
     """Random plans that have a group in this mode, with inputs."""
     schemes = [scheme for scheme in SCHEMES if name in modes_of(scheme) or not MODES[name].whole]
-    found: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
+    plans: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
         graph = computable(random_gate(rng) if name in GATES else random_attention(rng) if name in ATTENTIONS else random_graph(rng, 6))
@@ -51,10 +51,10 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
             plan = replace(
                 plan, totals=totals_of(costs.unfused(), plan.groups, costs.bounds.recomputing_bytes if name in CHAINS else costs.least_bytes)
             )
-            found.append((costs, groups, plan, graph, random_inputs(graph, rng)))
-        if len(found) == 8:
+            plans.append((costs, groups, plan, graph, random_inputs(graph, rng)))
+        if len(plans) == 8:
             break
-    return found
+    return plans
 
 
 @pytest.mark.parametrize("name", [name for name, mode in MODES.items() if not mode.alone])

@@ -84,8 +84,8 @@ def test_a_table_that_only_clamps_is_none() -> None:
     assert parameter_blocks(relu(0.5)) == ()
     for call in (relu(0.25), relu(0.5, zero_point=1), relu(0.5, "Sigmoid")):
         assert parameter_bytes(call) == 256
-        (found,) = parameter_blocks(call)
-        assert np.array_equal(found, table(call).view(np.uint8))
+        (block,) = parameter_blocks(call)
+        assert np.array_equal(block, table(call).view(np.uint8))
 
 
 def test_every_operand_that_must_be_recoded_has_a_table() -> None:
@@ -153,9 +153,9 @@ def test_without_a_store_nothing_is_counted() -> None:
         assert costs.bounds.compulsory_bytes == without.bounds.compulsory_bytes + compulsory
         assert layer_by_layer_bytes(costs) == layer_by_layer_bytes(without) + everything
         assert costs.least_bytes == without.least_bytes + everything
-        made = plan_groups(without, tuple(sum(1 << [o.name for o in costs.dataflow.operators].index(n) for n in g.nodes) for g in plan.groups))
-        assert isinstance(made, tuple)
-        assert [replace(group.dram, parameter=0) for group in plan.groups] == [group.dram for group in made]
+        groups = plan_groups(without, tuple(sum(1 << [o.name for o in costs.dataflow.operators].index(n) for n in g.nodes) for g in plan.groups))
+        assert isinstance(groups, tuple)
+        assert [replace(group.dram, parameter=0) for group in plan.groups] == [group.dram for group in groups]
 
 
 def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() -> None:
@@ -165,9 +165,9 @@ def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() ->
         hardware = Hardware(1 << 16, element_bytes=1, parameter_store_bytes=store, parameter_tables=tables)
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         assert all(isinstance(costs.evaluate(mask), Cost) for mask in (1, 2))  # a single operator is always legal
-        found = costs.evaluate(3)
-        assert isinstance(found, Cost) == costs.legal_anywhere(3) == fits
-        assert isinstance(found, Cost) or found == DoesNotFit(
+        cost = costs.evaluate(3)
+        assert isinstance(cost, Cost) == costs.legal_anywhere(3) == fits
+        assert isinstance(cost, Cost) or cost == DoesNotFit(
             3, 512, 256 * tables or store, (BufferUse("f", "parameters", 0, 0, 256), BufferUse("g", "parameters", 0, 0, 256)), "parameter store"
         )
         groups = solve(costs).groups
@@ -190,11 +190,13 @@ def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> N
         graph, hardware, _ = drawn(rng, integers=True)
         traffic = Traffic.TILED if seed % 3 else Traffic.ONCE
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=SCHEMES[seed % len(SCHEMES)])
-        found = solve(costs)
-        made = plan_groups(costs, found.groups)
-        assert isinstance(made, tuple)
-        plan = replace(planned(costs, found.groups), totals=totals_of(costs.unfused(), made, found.lower_bound_bytes), memory=memory_map(costs, made))
-        assert costs.bounds.compulsory_bytes <= costs.least_bytes <= found.lower_bound_bytes <= plan.totals.dram_bytes
+        solution = solve(costs)
+        groups = plan_groups(costs, solution.groups)
+        assert isinstance(groups, tuple)
+        plan = replace(
+            planned(costs, solution.groups), totals=totals_of(costs.unfused(), groups, solution.lower_bound_bytes), memory=memory_map(costs, groups)
+        )
+        assert costs.bounds.compulsory_bytes <= costs.least_bytes <= solution.lower_bound_bytes <= plan.totals.dram_bytes
         assert recount(graph, plan).agrees, f"seed {seed}: {recount(graph, plan).discrepancies}"
         report = simulate(plan, graph)
         assert report.disagreements == ()
@@ -216,11 +218,11 @@ def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(sc
         hardware = replace(hardware, **{limited: most})
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme)
         wanted, _ = brute_force(graph, hardware, Traffic.TILED, epilogue=True, scheme=scheme)
-        found = solve(costs)
-        assert (found.dram_bytes, found.proof) == (wanted, "optimal"), f"seed {seed}"
+        solution = solve(costs)
+        assert (solution.dram_bytes, solution.proof) == (wanted, "optimal"), f"seed {seed}"
         roomy = solve(GroupCosts(costs.dataflow, replace(hardware, parameter_store_bytes=STORE, parameter_tables=0), scheme=scheme))
-        assert roomy.dram_bytes <= found.dram_bytes
-        apart[limited] += roomy.dram_bytes < found.dram_bytes
+        assert roomy.dram_bytes <= solution.dram_bytes
+        apart[limited] += roomy.dram_bytes < solution.dram_bytes
         tried += 1
     assert tried > 20
     assert apart["parameter_tables"]
@@ -256,10 +258,10 @@ def test_a_load_of_parameters_that_is_wrong_is_found(change: str) -> None:
             assert not of_group(g, graph, plan)
             assert of_group(g, graph, wrong)
             try:
-                found = execute(wrong, graph, inputs).dram != plan_dram(plan)
+                noticed = execute(wrong, graph, inputs).dram != plan_dram(plan)
             except Violation:
-                found = True
-            assert found, f"seed {seed}"
+                noticed = True
+            assert noticed, f"seed {seed}"
             tried += 1
     assert tried > 10
 
@@ -274,7 +276,7 @@ def plan_dram(plan: Plan) -> object:
 
 
 def test_parameters_after_the_first_computation_are_found() -> None:
-    graph, _, plan, inputs = next(found for found in map(random_plan, range(40_000, 40_100)) if loads(found[2]))
+    graph, _, plan, inputs = next(drawn_plan for drawn_plan in map(random_plan, range(40_000, 40_100)) if loads(drawn_plan[2]))
     g, step = loads(plan)[0]
     group = plan.groups[g]
     lie = replace(group, steps=(*(node for node in group.steps if node is not step), step))

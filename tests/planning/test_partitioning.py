@@ -36,7 +36,7 @@ def leaving(flow: Dataflow, group: int) -> frozenset[int]:
     return frozenset(m for i in bits(group) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~group)
 
 
-def made(case: Case) -> WorkPartition | str:
+def partition(case: Case) -> WorkPartition | str:
     costs, group, band_rows, workers = case
     layout = BufferLayout(costs.dataflow, costs.hardware)
     places, _ = line_buffer_schedule(layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows=band_rows)
@@ -111,7 +111,7 @@ def check(case: Case, cut: WorkPartition) -> None:
 def test_random_groups_are_cut_so_that_every_row_read_is_there(part: int) -> None:
     tally = Counter[str]()
     for case in cases(range(part * 60, (part + 1) * 60)):
-        cut = made(case)
+        cut = partition(case)
         if isinstance(cut, str):
             tally[cut.split("' ")[-1]] += 1
             continue

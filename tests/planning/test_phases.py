@@ -27,7 +27,7 @@ def blocked_bytes(products: ContractionProducts, hardware: Hardware, on_chip: in
     """
     m, k, n = products.rows, products.inner, products.columns
     a, w, c = hardware.element_bytes, hardware.constant_bits(bias=False) // 8, hardware.accumulator_bytes
-    found: list[int] = []
+    totals: list[int] = []
     sizes = [sorted({1, 2, 3, *(ceil(size / parts) for parts in range(1, 9))} & set(range(1, size + 1))) for size in (m, k, n)]
     for rows, inner, columns in product(*sizes):
         if a * rows * inner + w * inner * columns + c * rows * columns > on_chip:
@@ -35,10 +35,10 @@ def blocked_bytes(products: ContractionProducts, hardware: Hardware, on_chip: in
         over_m, over_k, over_n = ceil(m / rows), ceil(k / inner), ceil(n / columns)
         weights = w * k * n * (over_m if over_k * over_n > 1 else 1)
         operand = 0 if over_n == 1 else a * m * k * over_n  # each block of it is made for one block of columns, or loaded
-        found.append(weights + operand)  # sums stay while l runs
+        totals.append(weights + operand)  # sums stay while l runs
         sums = 0 if over_k == 1 else 2 * c * m * n * (over_k - 1)
-        found.append(w * k * n + operand + sums)  # a block of weights stays while rows run
-    return min(found)
+        totals.append(w * k * n + operand + sums)  # a block of weights stays while rows run
+    return min(totals)
 
 
 def check_blocked(seed: int) -> float:

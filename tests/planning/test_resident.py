@@ -184,11 +184,11 @@ def execute(graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.nd
     group = PlannedGroup(0, flow.names(mask), "resident", 1, 1, need, need, counted.dram, counted.inputs, counted.outputs, places, steps)
 
     def machine(buffer_bytes: int) -> Machine:
-        made = Machine(graph, replace(hardware, buffer_bytes=buffer_bytes), inputs)
+        loaded = Machine(graph, replace(hardware, buffer_bytes=buffer_bytes), inputs)
         for m in (m for i in range(len(flow)) if not mask >> i & 1 for m in flow.results[i]):
             name = flow.maps[m].name
-            made.dram[name], made.written[name] = truth[name], np.ones(flow.maps[m].shape, bool)
-        return made
+            loaded.dram[name], loaded.written[name] = truth[name], np.ones(flow.maps[m].shape, bool)
+        return loaded
 
     enough = machine(need + 1)
     done = enough.run(group)

@@ -41,9 +41,9 @@ def in_two_levels(graph: Graph, hardware: Hardware, scheme: str, seed: int) -> P
     """The plan of groups drawn at random."""
     costs = GroupCosts.of(graph, replace(hardware, l2_bytes=0), scheme=scheme)
     names = tuple(costs.dataflow.names(group) for group in random_scheme(costs, seed))
-    found = plan(graph, FusionScheme(names), hardware, modes=scheme, max_recompute=costs.max_recompute)
-    assert isinstance(found, Plan)
-    return found
+    planned = plan(graph, FusionScheme(names), hardware, modes=scheme, max_recompute=costs.max_recompute)
+    assert isinstance(planned, Plan)
+    return planned
 
 
 # -- one truth ---------------------------------------------------------------------------------------------------------------------------------
@@ -70,18 +70,18 @@ def test_bytes_of_both_memories_are_planned_executed_and_recounted_alike(seeds: 
         graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=integers)
         wanted = reference(graph, inputs)
         for number, scheme in enumerate(SCHEMES):
-            made = in_two_levels(graph, replace(hardware, l2_bytes=LEVELS[(seed + number) % len(LEVELS)]), scheme, seed)
-            what, done, found = f"seed {seed}, {scheme}", execute(made, graph, inputs), recount(graph, made)
-            assert found.agrees, f"{what}: {found.discrepancies}"
+            levelled = in_two_levels(graph, replace(hardware, l2_bytes=LEVELS[(seed + number) % len(LEVELS)]), scheme, seed)
+            what, done, counts = f"seed {seed}, {scheme}", execute(levelled, graph, inputs), recount(graph, levelled)
+            assert counts.agrees, f"{what}: {counts.discrepancies}"
             assert not differing(done.outputs, wanted), what
-            planned = [(group.dram, group.l2) for group in made.groups if group.steps]
+            planned = [(group.dram, group.l2) for group in levelled.groups if group.steps]
             assert planned == [(group.dram, group.l2) for group in done.groups if not group.by_formula], what
-            report = simulate(made, graph)
+            report = simulate(levelled, graph)
             assert not report.disagreements and done.l2 == report.l2, what
-            assert found.l2_bytes == made.totals.l2_bytes == report.l2.total, what
-            assert found.dram_bytes == made.totals.dram_bytes >= made.totals.lower_bound_bytes == made.totals.compulsory_bytes, what
-            memories = Counter(entry.memory for entry in made.memory if entry.role == "map")
-            seen.update([made.search.l2, *(memory for memory in memories if memory == "l2"), *(["both"] if len(memories) == 2 else [])])
+            assert counts.l2_bytes == levelled.totals.l2_bytes == report.l2.total, what
+            assert counts.dram_bytes == levelled.totals.dram_bytes >= levelled.totals.lower_bound_bytes == levelled.totals.compulsory_bytes, what
+            memories = Counter(entry.memory for entry in levelled.memory if entry.role == "map")
+            seen.update([levelled.search.l2, *(memory for memory in memories if memory == "l2"), *(["both"] if len(memories) == 2 else [])])
     plans = len(seeds) * len(SCHEMES)
     assert seen["l2"] > 0.2 * plans and seen["both"] > 0.05 * plans and seen["exact"] > 0.9 * plans, seen
 
@@ -90,9 +90,9 @@ def test_a_second_level_never_adds_dram_bytes_and_a_larger_one_moves_no_more() -
     for seed in range(9):
         graph, hardware, _ = drawn(np.random.default_rng(seed))
         plans = [in_two_levels(graph, replace(hardware, l2_bytes=size), "auto", seed) for size in (0, *LEVELS)]
-        moved = [made.totals.dram_bytes for made in plans]
+        moved = [levelled.totals.dram_bytes for levelled in plans]
         assert moved == sorted(moved, reverse=True)
-        assert len({made.totals.dram_bytes + made.totals.l2_bytes for made in plans}) == 1
+        assert len({levelled.totals.dram_bytes + levelled.totals.l2_bytes for levelled in plans}) == 1
 
 
 # -- what stays --------------------------------------------------------------------------------------------------------------------------------
@@ -100,12 +100,12 @@ def test_a_second_level_never_adds_dram_bytes_and_a_larger_one_moves_no_more() -
 
 def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[SecondLevelCandidate], int]:
     """Maps of some plan, and a second level for some of them."""
-    found: list[SecondLevelCandidate] = []
+    candidates: list[SecondLevelCandidate] = []
     for k in range(count):
         first = int(rng.integers(0, count))
         size = DRAM_ALIGN * int(rng.integers(1, 9))
-        found.append(SecondLevelCandidate(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
-    return found, int(rng.integers(1, 12 * DRAM_ALIGN))
+        candidates.append(SecondLevelCandidate(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
+    return candidates, int(rng.integers(1, 12 * DRAM_ALIGN))
 
 
 def test_no_other_maps_that_fit_spare_more() -> None:
@@ -113,16 +113,16 @@ def test_no_other_maps_that_fit_spare_more() -> None:
     choices = Counter[str]()
     for seed in range(150):
         rng = np.random.default_rng(seed)
-        found, capacity = drawn_candidates(rng, int(rng.integers(0, 10)))
-        level = choose(found, capacity)
-        spared = sum(one.spared for one in found if one.name in level.addresses)
-        subsets = [some for size in range(len(found) + 1) for some in combinations(found, size)]
+        candidates, capacity = drawn_candidates(rng, int(rng.integers(0, 10)))
+        level = choose(candidates, capacity)
+        spared = sum(one.spared for one in candidates if one.name in level.addresses)
+        subsets = [some for size in range(len(candidates) + 1) for some in combinations(candidates, size)]
         fitting = [some for some in subsets if allocate([one.life for one in some])[1] <= capacity]
         best = max(sum(one.spared for one in some) for some in fitting)
         most = max(sum(one.spared for one in some) for some in subsets if peak_bytes(one.life for one in some) <= capacity // DRAM_ALIGN * DRAM_ALIGN)
         assert spared <= best <= most
         assert spared == most if level.choice == "exact" else spared > 0.8 * best, (seed, spared, best, most)
-        placed = sorted((level.addresses[one.name], one.life) for one in found if one.name in level.addresses)
+        placed = sorted((level.addresses[one.name], one.life) for one in candidates if one.name in level.addresses)
         for (low, a), (high, b) in combinations(placed, 2):
             assert low + a.bytes <= high or a.last < b.first or b.last < a.first
         assert all(at % DRAM_ALIGN == 0 and at + life.bytes <= capacity for at, life in placed)
@@ -133,11 +133,11 @@ def test_no_other_maps_that_fit_spare_more() -> None:
 def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lfopt.planning.second_level.WIDEST", 16)
     rng = np.random.default_rng(0)
-    found = [
+    candidates = [
         SecondLevelCandidate(f"m{k}", Life(DRAM_ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))) for k in range(60)
     ]
-    level = choose(found, 40 * DRAM_ALIGN)
-    kept = [one for one in found if one.name in level.addresses]
+    level = choose(candidates, 40 * DRAM_ALIGN)
+    kept = [one for one in candidates if one.name in level.addresses]
     assert level.choice == "heuristic" and kept
     assert peak_bytes(one.life for one in kept) <= 40 * DRAM_ALIGN
 
@@ -150,22 +150,22 @@ def test_groups_priced_as_if_maps_stayed_are_those_that_spare_the_most(seed: int
     costs = GroupCosts.of(graph, replace(random_hardware(rng, graph), l2_bytes=1 << 12), scheme="auto")
     staying = {tensor.name for tensor in costs.dataflow.maps if rng.random() < 0.6}
     model = Spared(costs, staying)
-    found = solve(model, SearchOptions())
+    solution = solve(model, SearchOptions())
     for other in range(40):
         groups = random_scheme(costs, other)
         value = sum(price.dram_bytes for group in groups if (price := model.price(group)) is not None)
-        assert value >= found.lower_bound_bytes
+        assert value >= solution.lower_bound_bytes
         assert value <= SCALE * costs.dram_bytes(groups)
-    prices = map(model.price, found.groups)
-    assert sum(price.dram_bytes for price in prices if price is not None) == found.dram_bytes
+    prices = map(model.price, solution.groups)
+    assert sum(price.dram_bytes for price in prices if price is not None) == solution.dram_bytes
 
 
 def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_stay() -> None:
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 64, 64)}, "default", weights=False)
     costs = GroupCosts.of(graph, Hardware(16 << 10, l2_bytes=64 << 10), scheme="auto")
     first = solve(costs, SearchOptions(passes=1))
-    best = for_second_level(costs, first, lambda found: make_draft(graph, costs, found, 0), None)
-    before, after = (make_draft(graph, costs, found, 0).plan.totals for found in (first, best))
+    best = for_second_level(costs, first, lambda solution: make_draft(graph, costs, solution, 0), None)
+    before, after = (make_draft(graph, costs, solution, 0).plan.totals for solution in (first, best))
     assert costs.dram_bytes(best.groups) > costs.dram_bytes(first.groups)
     assert after.dram_bytes - after.compulsory_bytes < 0.7 * (before.dram_bytes - before.compulsory_bytes)
 
@@ -174,9 +174,9 @@ def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_sta
 def test_a_map_that_stays_may_be_loaded_again_instead_of_weights() -> None:
     graph = load_network("zoo:resnet18", {}, "default", weights=False)
     costs = GroupCosts.of(graph, Hardware(64 << 10, l2_bytes=1 << 20), scheme="auto")
-    found = solve(costs)
-    plain = make_draft(graph, costs, found, 0).plan
-    best, totals = planned_with_second_level(costs, found, None)
+    first = solve(costs)
+    plain = make_draft(graph, costs, first, 0).plan
+    best, totals = planned_with_second_level(costs, first, None)
     assert totals.dram_bytes < 0.97 * plain.totals.dram_bytes
     again = make_draft(graph, costs, best, 0).plan
     assert again.totals.dram_bytes == totals.dram_bytes and recount(graph, again).dram_bytes == totals.dram_bytes
@@ -190,26 +190,26 @@ def small() -> tuple[Graph, Plan]:
     """A plan of several groups with maps in both memories."""
     for seed in range(200):
         graph, hardware, _ = drawn(np.random.default_rng(seed))
-        made = in_two_levels(graph, replace(hardware, l2_bytes=640), "auto", seed)
-        memories = Counter(entry.memory for entry in made.memory if entry.role == "map")
-        if memories["l2"] > 1 and memories["dram"] and recount(graph, made).agrees and alive_together(made):
-            return graph, made
+        levelled = in_two_levels(graph, replace(hardware, l2_bytes=640), "auto", seed)
+        memories = Counter(entry.memory for entry in levelled.memory if entry.role == "map")
+        if memories["l2"] > 1 and memories["dram"] and recount(graph, levelled).agrees and alive_together(levelled):
+            return graph, levelled
     raise AssertionError("no such plan")
 
 
-def alive_together(made: Plan) -> list[tuple[str, str]]:
+def alive_together(levelled: Plan) -> list[tuple[str, str]]:
     """Pairs of maps in the second level that are needed at the same time."""
-    kept = [entry.name for entry in made.memory if entry.memory == "l2"]
-    spans = {name: [g.id for g in made.groups if name in (*g.inputs, *g.outputs, *g.spilled)] for name in kept}
+    kept = [entry.name for entry in levelled.memory if entry.memory == "l2"]
+    spans = {name: [g.id for g in levelled.groups if name in (*g.inputs, *g.outputs, *g.spilled)] for name in kept}
     return [(a, b) for a, b in combinations(kept, 2) if spans[a][0] <= spans[b][-1] and spans[b][0] <= spans[a][-1]]
 
 
-def with_entry(made: Plan, name: str, **changes: object) -> Plan:
-    return replace(made, memory=tuple(replace(entry, **changes) if entry.name == name else entry for entry in made.memory))  # type: ignore[arg-type]
+def with_entry(levelled: Plan, name: str, **changes: object) -> Plan:
+    return replace(levelled, memory=tuple(replace(entry, **changes) if entry.name == name else entry for entry in levelled.memory))  # type: ignore[arg-type]
 
 
-def kept(made: Plan) -> DramTensor:
-    return next(entry for entry in made.memory if entry.memory == "l2")
+def kept(levelled: Plan) -> DramTensor:
+    return next(entry for entry in levelled.memory if entry.memory == "l2")
 
 
 def rewritten(nodes: tuple[Node, ...], change: Callable[[Transfer], Transfer]) -> tuple[Node, ...]:
@@ -219,30 +219,30 @@ def rewritten(nodes: tuple[Node, ...], change: Callable[[Transfer], Transfer]) -
     )
 
 
-def with_steps(made: Plan, change: Callable[[Transfer], Transfer]) -> Plan:
-    return replace(made, groups=tuple(replace(group, steps=rewritten(group.steps, change)) for group in made.groups))
+def with_steps(levelled: Plan, change: Callable[[Transfer], Transfer]) -> Plan:
+    return replace(levelled, groups=tuple(replace(group, steps=rewritten(group.steps, change)) for group in levelled.groups))
 
 
-def first_group(made: Plan, change: Callable[[PlannedGroup], PlannedGroup]) -> Plan:
-    at = next(k for k, group in enumerate(made.groups) if group.l2.total)
-    return replace(made, groups=tuple(change(group) if k == at else group for k, group in enumerate(made.groups)))
+def first_group(levelled: Plan, change: Callable[[PlannedGroup], PlannedGroup]) -> Plan:
+    at = next(k for k, group in enumerate(levelled.groups) if group.l2.total)
+    return replace(levelled, groups=tuple(change(group) if k == at else group for k, group in enumerate(levelled.groups)))
 
 
-def overlapping(made: Plan) -> Plan:
-    one, other = alive_together(made)[0]
-    address = next(entry.address for entry in made.memory if entry.name == one)
-    return with_entry(made, other, address=address)
+def overlapping(levelled: Plan) -> Plan:
+    one, other = alive_together(levelled)[0]
+    address = next(entry.address for entry in levelled.memory if entry.name == one)
+    return with_entry(levelled, other, address=address)
 
 
-def dram_as_l2(made: Plan) -> Plan:
+def dram_as_l2(levelled: Plan) -> Plan:
     """The bytes of the second level said to be DRAM's, of a group and of the whole."""
-    moved = next(group.l2 for group in made.groups if group.l2.total)
+    moved = next(group.l2 for group in levelled.groups if group.l2.total)
 
     def change(group: PlannedGroup) -> PlannedGroup:
         return replace(group, l2=L2Bytes(), dram=replace(group.dram, input=group.dram.input + moved.read, output=group.dram.output + moved.written))
 
-    totals = replace(made.totals, dram_bytes=made.totals.dram_bytes + moved.total, l2_bytes=made.totals.l2_bytes - moved.total)
-    return replace(first_group(made, change), totals=totals)
+    totals = replace(levelled.totals, dram_bytes=levelled.totals.dram_bytes + moved.total, l2_bytes=levelled.totals.l2_bytes - moved.total)
+    return replace(first_group(levelled, change), totals=totals)
 
 
 LIES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
@@ -269,9 +269,9 @@ LIES: dict[str, tuple[Callable[[Plan], Plan], str]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_plan_that_lies_about_its_second_level_is_found_out(lie: str) -> None:
-    (graph, made), (tell, why) = small(), LIES[lie]
-    found = recount(graph, tell(made))
-    assert any(why in line for line in found.discrepancies), found.discrepancies
+    (graph, levelled), (tell, why) = small(), LIES[lie]
+    recounted = recount(graph, tell(levelled))
+    assert any(why in line for line in recounted.discrepancies), recounted.discrepancies
 
 
 @pytest.mark.parametrize(
@@ -279,21 +279,21 @@ def test_a_plan_that_lies_about_its_second_level_is_found_out(lie: str) -> None:
 )
 def test_an_execution_stops_where_the_second_level_cannot_do_it(lie: str) -> None:
     """What is read is there no longer, was never written, or lies elsewhere."""
-    graph, made = small()
+    graph, levelled = small()
     rng = np.random.default_rng(0)
     inputs = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
-    execute(made, graph, inputs)
+    execute(levelled, graph, inputs)
     with pytest.raises(Violation, match=r"second level|DRAM|no group before has made it"):
-        execute(LIES[lie][0](made), graph, inputs)
+        execute(LIES[lie][0](levelled), graph, inputs)
 
 
 def test_chips_with_a_second_level_are_refused_where_it_means_nothing() -> None:
-    graph, made = small()
+    graph, levelled = small()
     with pytest.raises(Unsupported, match=r"hardware\.l2_bytes: found 640; the accelerator has no second level"):
-        encode(made, graph)
+        encode(levelled, graph)
     for traffic in (Traffic.ONCE, Traffic.PAPER):
         with pytest.raises(InvalidConfig, match=r"hardware\.l2_bytes: found 640 with traffic"):
-            GroupCosts.of(graph, made.hardware, traffic)
+            GroupCosts.of(graph, levelled.hardware, traffic)
     with pytest.raises(InvalidConfig, match=r"hardware\.l2_bytes"):
         Hardware(1024, l2_bytes=-1)
 
@@ -302,15 +302,15 @@ def test_chips_with_a_second_level_are_refused_where_it_means_nothing() -> None:
 
 
 def test_a_plan_says_of_a_second_level_what_it_read(tmp_path: Path) -> None:
-    _, made = small()
-    write_plan(made, tmp_path / "plan.json")
-    assert read_plan(tmp_path / "plan.json") == made
+    _, levelled = small()
+    write_plan(levelled, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json") == levelled
 
 
 def test_without_a_second_level_no_plan_says_anything_of_one(tmp_path: Path) -> None:
-    graph, made = small()
-    names = FusionScheme(tuple(group.nodes for group in made.groups))
-    plain = plan(graph, names, replace(made.hardware, l2_bytes=0), modes="auto")
+    graph, levelled = small()
+    names = FusionScheme(tuple(group.nodes for group in levelled.groups))
+    plain = plan(graph, names, replace(levelled.hardware, l2_bytes=0), modes="auto")
     assert isinstance(plain, Plan)
     write_plan(plain, tmp_path / "plan.json")
     text = (tmp_path / "plan.json").read_text()

@@ -54,17 +54,17 @@ class Case(NamedTuple):
 
 
 def sliced(costs: GroupCosts) -> BySlices:
-    found = costs.modes["sliced"]
-    assert isinstance(found, BySlices)
-    return found
+    mode = costs.modes["sliced"]
+    assert isinstance(mode, BySlices)
+    return mode
 
 
 def alone(costs: GroupCosts) -> GroupCosts:
     """The same with mode sliced alone."""
-    found = costs.at(costs.hardware.buffer_bytes)
+    only = costs.at(costs.hardware.buffer_bytes)
     for name, value in {"_whole": [sliced(costs)], "_nothing": (None,), "_anywhere": [], "_grown": {}}.items():
-        setattr(found, name, value)
-    return found
+        setattr(only, name, value)
+    return only
 
 
 def blocks(seeds: range) -> Iterator[tuple[GroupCosts, Graph, Values, int]]:
@@ -88,9 +88,9 @@ def cases(seeds: range) -> Iterator[Case]:
             every = costs.at(beta)
             only = alone(every)
             mask = only.dataflow.everything
-            found = sliced(only).sliced.cheapest(mask, beta)
-            assert found is not None
-            yield Case(only, every, planned(only, (mask,)), graph, inputs, found.option)
+            choice = sliced(only).sliced.cheapest(mask, beta)
+            assert choice is not None
+            yield Case(only, every, planned(only, (mask,)), graph, inputs, choice.option)
 
 
 def late_until_steps() -> Callable[[], bool]:
@@ -145,15 +145,15 @@ def test_bytes_never_rise_with_the_buffer_and_fall_to_every_tensor_once() -> Non
     reached = 0
     for costs, _, _, need in blocks(range(200, 280)):
         mask = costs.dataflow.everything
-        once, found = costs.groups.once(mask).total, list[int]()
+        once, moved = costs.groups.once(mask).total, list[int]()
         for beta in (*range(need + 1, 3 * need, max(need // 16, 1)), 40 * need, 1 << 30):
             price = sliced(costs).price(mask, beta, once)
             assert isinstance(price, Cost)
             assert once <= price.dram_bytes
             assert price.buffer_bytes < beta
-            found.append(price.dram_bytes)
-        assert found == sorted(found, reverse=True)
-        reached += found[-1] == once
+            moved.append(price.dram_bytes)
+        assert moved == sorted(moved, reverse=True)
+        reached += moved[-1] == once
     assert reached > 40
 
 
@@ -184,14 +184,14 @@ def test_a_group_repeats_no_more_multiply_accumulates_than_allowed() -> None:
         for costs, graph, _, need in blocks(range(400, 430)):
             capped = GroupCosts.of(graph, replace(costs.hardware, buffer_bytes=2 * need), scheme="all", max_recompute=allowed)
             mask, own = capped.dataflow.everything, sum(capped.dataflow.macs)
-            found = sliced(capped).sliced.cheapest(mask, 2 * need)
-            moved[allowed].append(NEVER if found is None else found.weight_bytes + found.input_bytes)
-            if found is None or not own:
+            choice = sliced(capped).sliced.cheapest(mask, 2 * need)
+            moved[allowed].append(NEVER if choice is None else choice.weight_bytes + choice.input_bytes)
+            if choice is None or not own:
                 continue
-            assert found.macs <= allowed * own
+            assert choice.macs <= allowed * own
             plan = planned(alone(capped), (mask,))
-            assert not macs_found(graph, replace(plan, max_recompute=found.macs / own))
-            if (less := 0.99 * found.macs / own - 0.01) > 1:
+            assert not macs_found(graph, replace(plan, max_recompute=choice.macs / own))
+            if (less := 0.99 * choice.macs / own - 0.01) > 1:
                 assert macs_found(graph, replace(plan, max_recompute=less))
                 refused += 1
     assert all(a >= b >= c for a, b, c in zip(*moved.values(), strict=True))
@@ -208,16 +208,16 @@ def macs_found(graph: Graph, plan: Plan) -> list[str]:
 
 
 def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
-    found: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
     for case in cases(range(500, 515)):
         for stage in stages(case.plan, case.graph, case.inputs):
             for name, seen, why in rings_with_a_row_less(case.costs.dataflow, stage):
                 assert seen == "violation" or (seen == "" and why), f"{stage.group.nodes}: {name}: {seen} {why}"
-                found[seen] += 1
+                verdicts[seen] += 1
             for index, place in enumerate(stage.group.places):
                 assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", place
-    assert found["violation"] > 100
-    assert found[""] < 0.06 * found.total(), found
+    assert verdicts["violation"] > 100
+    assert verdicts[""] < 0.06 * verdicts.total(), verdicts
 
 
 def test_no_step_can_be_altered_unnoticed() -> None:
@@ -226,10 +226,10 @@ def test_no_step_can_be_altered_unnoticed() -> None:
     for case in cases(range(600, 625)):
         for stage in stages(case.plan, case.graph, case.inputs):
             if step_count(stage.group.steps) < 400:
-                found = [*altered_steps(stage, rng, 4)]
-                missed = [step for change, _, step, seen in found if not seen and change == "drop" and is_unread(case, stage.group, step)]
+                alterations = [*altered_steps(stage, rng, 4)]
+                missed = [step for change, _, step, seen in alterations if not seen and change == "drop" and is_unread(case, stage.group, step)]
                 counts["missed", ""] += len(missed)
-                check_alterations((each for each in found if each[2] not in missed), counts)
+                check_alterations((each for each in alterations if each[2] not in missed), counts)
     assert counts.total() > 250
     assert counts["missed", ""] < 0.05 * counts.total()
 
@@ -269,8 +269,8 @@ def test_rows_are_normalised_as_they_come_for_all_that_read_them() -> None:
         nodes.append(helper.make_node("Add", [f"{name}.product", "zero"], [f"{name}.sum"]))
     x, *results = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 48, 64)) for name in ("x", "q.sum", "k.sum", "v.sum"))
     constants = [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()]
-    made = helper.make_graph(nodes, "qkv", [x], results, constants)
-    graph = simplify(from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)])))
+    net = helper.make_graph(nodes, "qkv", [x], results, constants)
+    graph = simplify(from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 21)])))
     costs = GroupCosts.of(graph, Hardware(5000, element_bytes=2), scheme="all")
     mask, bands = costs.dataflow.everything, 2
     price, once = costs.price(mask), costs.groups.once(mask)

@@ -39,18 +39,18 @@ def test_steps_are_those_of_a_walk_over_every_row(seed: int, monkeypatch: pytest
 
 @pytest.mark.parametrize("band_rows", [1, 3])
 def test_rows_that_only_repeat_others_are_not_walked(band_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(height: int) -> tuple[int, PlannedGroup]:
+    def planned_rows(height: int) -> tuple[int, PlannedGroup]:
         costs = GroupCosts.of(tall(height), Hardware(1 << 20))
         limit = Limit()
         planned = plan_groups(costs, (costs.dataflow.everything,), lambda _: [band_rows], limit)
         assert isinstance(planned, tuple)
         return limit.spent, planned[0]
 
-    (few, short), (many, long) = made(400), made(4000)
+    (few, short), (many, long) = planned_rows(400), planned_rows(4000)
     assert many <= few < 300
     assert step_count(long.steps) > 9 * step_count(short.steps)
     monkeypatch.setattr(Steady, "again", lambda self, state: None)
-    assert made(400) == (step_count(short.steps) - constants(short), short)
+    assert planned_rows(400) == (step_count(short.steps) - constants(short), short)
 
 
 def test_what_lies_in_blocks_of_columns_is_not_walked_row_by_row() -> None:

@@ -51,8 +51,8 @@ def test_no_group_moves_less_than_the_stretches_in_it_promise(split: bool) -> No
         hardware = random_hardware(rng, graph)
         if seed % 2:  # large enough for some groups, too small for all their weights
             hardware = Hardware(int(rng.integers(1500, 8000)), element_bytes=int(rng.choice([1, 2])))
-        found = check(graph, with_weight_buffer(rng, graph, hardware) if split else hardware, "auto")
-        again, never = again + found[0], never + found[1]
+        counts = check(graph, with_weight_buffer(rng, graph, hardware) if split else hardware, "auto")
+        again, never = again + counts[0], never + counts[1]
     assert again > 0
     assert never > 300
 
@@ -106,9 +106,9 @@ def test_a_path_is_cut_where_that_is_cheapest_and_maps_are_counted_once() -> Non
     """With maps of 5, 3 and 4 bytes between the operators of a chain."""
     flow, nothing = chain(), Stretches(0, {})
 
-    def proven(*found: Stretches) -> list[int]:
-        nets = [CutCosts(size // 2, size - size // 2, served(flow, found, [flow.everything] * 4, m)) for m, size in enumerate([0, 5, 3, 4, 0])]
-        return unavoidable(flow, found, nets)
+    def proven(*stretches: Stretches) -> list[int]:
+        nets = [CutCosts(size // 2, size - size // 2, served(flow, stretches, [flow.everything] * 4, m)) for m, size in enumerate([0, 5, 3, 4, 0])]
+        return unavoidable(flow, stretches, nets)
 
     assert proven(nothing, nothing, nothing, nothing) == [0, 0, 0, 0]
     assert sum(proven(Stretches(0b1000, {}), nothing, nothing, nothing)) == 3
@@ -135,13 +135,13 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
             flow.everything if not bit & (a | b | c) else flow.everything & ~(a | b | c) | (bit | together if bit & together else bit)
             for bit in (1 << i for i in range(len(flow)))
         ]
-        found = [Stretches(never, {}), *nothing]
+        stretches = [Stretches(never, {}), *nothing]
         return sum(
             unavoidable(
                 flow,
-                found,
+                stretches,
                 [
-                    CutCosts(10, 7, served(flow, found, compatible, m)) if m == x else CutCosts(0, 0, served(flow, found, compatible, m))
+                    CutCosts(10, 7, served(flow, stretches, compatible, m)) if m == x else CutCosts(0, 0, served(flow, stretches, compatible, m))
                     for m in range(len(flow.maps))
                 ],
             )
@@ -159,7 +159,7 @@ def test_a_map_is_loaded_by_each_of_its_readers_that_cannot_share_a_group() -> N
 def test_on_real_networks_the_bound_before_a_search_is_above_that_of_pairs_and_below_the_optimum(model: str, kib: int) -> None:
     graph = load_network(model, {}, "default", weights=False)
     costs = GroupCosts.of(graph, Hardware(kib * 1024, element_bytes=2), scheme="auto")
-    found, bounds = solve(costs), costs.bounds
+    solution, bounds = solve(costs), costs.bounds
     pairs = costs.least_bytes - sum(bounds.apart) + sum(bounds.forced)
-    assert pairs < costs.least_bytes <= found.lower_bound_bytes <= found.dram_bytes
-    assert found.dram_bytes - costs.least_bytes < 0.7 * (found.dram_bytes - pairs)
+    assert pairs < costs.least_bytes <= solution.lower_bound_bytes <= solution.dram_bytes
+    assert solution.dram_bytes - costs.least_bytes < 0.7 * (solution.dram_bytes - pairs)

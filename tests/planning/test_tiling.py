@@ -259,8 +259,8 @@ def test_more_buffer_never_costs_a_random_group_more_bytes(chip: Hardware) -> No
     for seed, draw in enumerate(draws):
         flow = Dataflow.of(draw(np.random.default_rng(seed)))
         for mask in groups_to_tile(flow):
-            found = scan(flow, mask, chip, sizes_up_to(GroupCosts(flow, chip).groups.line_need(mask) + 1, 12))
-            kinds, falls = kinds + found[0], falls + found[1]
+            counts = scan(flow, mask, chip, sizes_up_to(GroupCosts(flow, chip).groups.line_need(mask) + 1, 12))
+            kinds, falls = kinds + counts[0], falls + counts[1]
     assert kinds["frames"] > 100
     assert kinds["slices"] > 5
     assert falls > 40
@@ -310,10 +310,10 @@ def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:
     graph = from_model(helper.make_model(helper.make_graph(nodes, "flat", ends[:1], ends[1:], [w]), opset_imports=[helper.make_opsetid("", 18)]))
     for size in range(20, 600, 20):
         costs = GroupCosts(Dataflow.of(graph), Hardware(size, dram_row_align=16))
-        found = costs.evaluate(1)
-        assert isinstance(found, Cost)
+        cost = costs.evaluate(1)
+        assert isinstance(cost, Cost)
         assert costs.dram(1).input >= 4 * 16
-        assert found.dram_bytes >= costs.least_bytes >= costs.bounds.compulsory_bytes  # which the searches take for a proof
+        assert cost.dram_bytes >= costs.least_bytes >= costs.bounds.compulsory_bytes  # which the searches take for a proof
 
 
 @pytest.mark.parametrize("name", ["tv_squeezenet1_1", "hf_distilbert_2l", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
@@ -326,11 +326,11 @@ def test_more_buffer_never_costs_an_operator_of_a_real_network_more_bytes(shared
         once = count(net, flow.names(mask), Hardware(1))
         for size in sizes_up_to(4 * KIB * KIB, 11)[5:]:
             costs = GroupCosts(flow, Hardware(size))
-            found = costs.evaluate(mask)
-            assert isinstance(found, Cost)
-            assert found.dram_bytes == costs.dram(mask).total >= once.dram.total
-            assert (found.mode == "lbdf") == (once.buffer_bytes < size), f"{flow.names(mask)}: {found} at {size} B"
-            assert found.mode == "tiled" or (found.dram_bytes, found.buffer_bytes) == (once.dram.total, once.buffer_bytes)
+            cost = costs.evaluate(mask)
+            assert isinstance(cost, Cost)
+            assert cost.dram_bytes == costs.dram(mask).total >= once.dram.total
+            assert (cost.mode == "lbdf") == (once.buffer_bytes < size), f"{flow.names(mask)}: {cost} at {size} B"
+            assert cost.mode == "tiled" or (cost.dram_bytes, cost.buffer_bytes) == (once.dram.total, once.buffer_bytes)
         falls += scan(flow, mask, PLAIN, sizes_up_to(once.buffer_bytes + 1, 40)[-9:])[1]
     assert falls > 10
 
@@ -365,28 +365,28 @@ def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
     """
     price = partial(_frames, work)
     axes = [axis for axis, extent in enumerate(work.shape) if extent > 1 and axis != row_axis(work.shape)]
-    found: list[Tile] = []
+    tiles: list[Tile] = []
     if not work.contracts:
         sizes = [[size for size in range(1, extent + 1) if size % work.grain(a) == 0 or size == extent] for a, extent in enumerate(work.shape)]
-        found += [price(((a, size),)) for a in axes for size in sizes[a]]
-        found += [price(((a, size), (b, other))) for a in axes for b in axes for size in sizes[a] for other in sizes[b] if a != b]
+        tiles += [price(((a, size),)) for a in axes for size in sizes[a]]
+        tiles += [price(((a, size), (b, other))) for a in axes for b in axes for size in sizes[a] for other in sizes[b] if a != b]
         if work.folds:
             folds = Folds(work)
             blocks = [tuple(enumerate(block)) for block in product(*sizes)]
-            found += [_folded(folds, block, rows) for block in blocks for rows in {1, folds.height}]
+            tiles += [_folded(folds, block, rows) for block in blocks for rows in {1, folds.height}]
     else:
         groups, per_group = channel_groups(work.call)
         channels = [*range(1, per_group + 1), *(per_group * k for k in range(2, groups + 1))]
         channels = [size for size in channels if size == groups * per_group or _begins_blocks(work, size)]
         strips = [(), *(((len(work.shape) - 1, width),) for width in range(1, work.columns.rows_out if work.columns else 1))]
-        found += [price(((CHANNELS, size), *columns)) for size in channels for columns in strips]
+        tiles += [price(((CHANNELS, size), *columns)) for size in channels for columns in strips]
         for columns in strips if work.rows_apart else ():
             bands = ContractionBands(work, columns)
-            found += [Tile("bands", bands.dram(rows), bands.need(rows)) for rows in range(1, bands.height + 1)]
+            tiles += [Tile("bands", bands.dram(rows), bands.need(rows)) for rows in range(1, bands.height + 1)]
         if work.rows_apart:
             slices = ContractionSlices(work)
             depths = {min(work.layout.hardware.channel_align, slices.depth), slices.depth}
-            found += [
+            tiles += [
                 _sliced(slices, TileExtents(rows, columns, size, depth, finish))
                 for rows in range(1, slices.reads.rows_out + 1)
                 for columns in range(1, slices.columns_out + 1)
@@ -395,7 +395,7 @@ def all_tilings(work: TilingRegion) -> Iterator[tuple[int, int]]:
                 for finish in ({1, rows} if depth < slices.depth else {rows})
                 if size <= per_group or (size == groups * per_group and depth == slices.depth)
             ]
-    return ((tile.buffer_bytes, tile.dram.total) for tile in found)
+    return ((tile.buffer_bytes, tile.dram.total) for tile in tiles)
 
 
 def _begins_blocks(work: TilingRegion, size: int) -> bool:
@@ -463,12 +463,12 @@ def least_blocked(m: int, n: int, k: int, beta: int, element: int, accumulator: 
     What stays is a tile of partial sums while slices of both operands pass (which take no space here), or a block of one operand while vectors of the
     other and of the result pass.
     """
-    left, right, made = element * m * k, element * k * n, element * m * n
+    left, right, output = element * m * k, element * k * n, element * m * n
     tiles = ceil(accumulator * m * n / beta)
     sums = min(left * across + right * ceil(tiles / across) for across in range(1, min(tiles, n) + 1))
     vectors = (beta - element * k) // (element * (k + 1))  # of one operand that stay
     blocks = min(left + right * ceil(m / vectors), right + left * ceil(n / vectors)) if vectors > 0 else sums
-    return made + min(sums, blocks)
+    return output + min(sums, blocks)
 
 
 def test_a_product_moves_little_more_than_the_best_blocking() -> None:
@@ -487,8 +487,8 @@ def test_a_wide_convolution_moves_little_more_than_the_best_blocking_of_its_taps
     """3 x 3, 512 to 256 channels at 32 x 32: the input counted without halos."""
     flow = Dataflow.of(one_contraction("Conv", {"x": [1, 512, 32, 32]}, {"w": [256, 512, 3, 3]}, "x w", [1, 256, 32, 32], pads=[1] * 4))
     beta = 64 * KIB
-    read, weights, made = 2 * 512 * 32 * 32, 2 * 256 * 512 * 9, 2 * 256 * 32 * 32
+    read, weights, output = 2 * 512 * 32 * 32, 2 * 256 * 512 * 9, 2 * 256 * 32 * 32
     tiles = ceil(4 * 256 * 32 * 32 / beta)
     assert tilings(flow, PLAIN).best(1, beta).dram.total < 1.3 * (
-        made + min(read * across + weights * ceil(tiles / across) for across in range(1, tiles + 1))
+        output + min(read * across + weights * ceil(tiles / across) for across in range(1, tiles + 1))
     )

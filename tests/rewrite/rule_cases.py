@@ -76,12 +76,12 @@ class _Nodes:
     wrappers: Mapping[str, str]  # operators between an input and the variable
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
-    made: dict[Term, str] = field(default_factory=dict)
+    printed: dict[Term, str] = field(default_factory=dict)
 
     def node(self, term: Term) -> str:
-        if term not in self.made:
-            self.made[term] = self._node(term)
-        return self.made[term]
+        if term not in self.printed:
+            self.printed[term] = self._node(term)
+        return self.printed[term]
 
     def _node(self, term: Term) -> str:
         if isinstance(term, Variable):

@@ -22,8 +22,8 @@ def checked(graph):
     tame = True  # no number so far from which Exp is rounded to 0
     with np.errstate(all="ignore"):
         values = reference(graph, feeds_of(graph), everything=True)
-    for name, found in values.items():
-        numbers = np.asarray(getattr(found, "values", found))
+    for name, value in values.items():
+        numbers = np.asarray(getattr(value, "values", value))
         known = facts.of(name)
         tame = tame and bool((np.abs(numbers) < 100).all())
         numbers = numbers[np.isfinite(numbers)]

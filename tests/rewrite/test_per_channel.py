@@ -17,7 +17,7 @@ ROW = (np.arange(CHANNELS) - 2.5).astype(np.float32)
 NORM = {"s": ROW, "t": ROW[::-1].copy(), "m": ROW / 3, "v": ROW * ROW + 1}
 
 
-def made(nodes: list[tuple[str, list[str], str]], constants: dict[str, np.ndarray]) -> Graph:
+def network(nodes: list[tuple[str, list[str], str]], constants: dict[str, np.ndarray]) -> Graph:
     """A network on x [1, 6, 4, 5]; the last node makes the output."""
     graph = helper.make_graph(
         [helper.make_node(kind, inputs, [output]) for kind, inputs, output in nodes],
@@ -49,7 +49,7 @@ NETWORKS = {
 @pytest.mark.parametrize("case", NETWORKS)
 def test_what_scales_and_shifts_channels_becomes_a_convolution_that_does_the_same(case: str) -> None:
     nodes, constants, kinds = NETWORKS[case]
-    graph = made(nodes, constants)
+    graph = network(nodes, constants)
     after = as_convolutions(graph)
     assert [operator.kind for operator in after.operators] == kinds
     x = np.random.default_rng(0).normal(size=(1, CHANNELS, 4, 5)).astype(np.float32)

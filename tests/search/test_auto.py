@@ -29,17 +29,17 @@ SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 def optimum(costs: GroupCosts) -> Result:
     """Solve to optimality, and check that what comes back is what it says."""
     flow = costs.dataflow
-    found = solve(costs)
-    assert found.proof == "optimal"
-    assert found.lower_bound_bytes == found.dram_bytes
-    assert legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
-    assert sum(costs.dram(group).total for group in found.groups if not group & costs.excluded) == found.dram_bytes
-    for group in found.groups:
+    best = solve(costs)
+    assert best.proof == "optimal"
+    assert best.lower_bound_bytes == best.dram_bytes
+    assert legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in best.groups))).legal
+    assert sum(costs.dram(group).total for group in best.groups if not group & costs.excluded) == best.dram_bytes
+    for group in best.groups:
         cost = costs.evaluate(group)
         assert isinstance(cost, Cost)
         assert cost.mode in (*(SCHEMES[:3] if costs.scheme == "auto" else (costs.scheme,)), "tiled", "opaque", "excluded")
         assert cost.mode in ("tiled", "opaque", "excluded") or cost.buffer_bytes < costs.hardware.buffer_bytes
-    return found
+    return best
 
 
 def some_case(seed: int, least: int, most: int, *, split: bool = False) -> tuple[np.random.Generator, Graph, Hardware]:
@@ -60,8 +60,8 @@ def compare(scheme: str, first: int, graphs: int, least: int, most: int, *, spli
         rng, graph, hardware = some_case(seed, least, most, split=split)
         traffic, epilogue = list(Traffic)[int(rng.integers(3 if scheme in ("lbdf", "brr") and not split else 2))], bool(rng.random() < 0.5)
         wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue, scheme=scheme)
-        found = optimum(GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue))
-        assert found.dram_bytes == wanted, f"seed {seed}, scheme {scheme}: {hardware}, {traffic}, epilogue {epilogue}"
+        best = optimum(GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue))
+        assert best.dram_bytes == wanted, f"seed {seed}, scheme {scheme}: {hardware}, {traffic}, epilogue {epilogue}"
         tried += schemes
     return tried
 
@@ -99,11 +99,11 @@ def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int, 
         price = prices(graph, hardware, costs.traffic, epilogue=epilogue, scheme=scheme)
         for mask in Oracle(graph).legal_groups():
             what = f"seed {seed}, scheme {scheme}, {hardware}, group {flow.names(mask)}"
-            found, wanted = costs.evaluate(mask), price(mask)
-            assert (found.dram_bytes if isinstance(found, Cost) else None) == wanted, what
+            cost, wanted = costs.evaluate(mask), price(mask)
+            assert (cost.dram_bytes if isinstance(cost, Cost) else None) == wanted, what
             if wanted is None:
-                assert isinstance(found, DoesNotFit), what
-                assert found.needed >= found.available, what
+                assert isinstance(cost, DoesNotFit), what
+                assert cost.needed >= cost.available, what
                 continue
             groups += 1
             floor, dram, part = None, 0, 0
@@ -143,11 +143,11 @@ def test_what_does_not_fit_names_the_buffer_that_is_too_small() -> None:
     assert isinstance(fits, Cost)
     assert (fits.mode, fits.buffer_bytes, fits.required_bytes) == ("lbdf", 224, 224)
     for buffer, weights, store, needed, available in ((224, 289, "buffer", 224, 224), (225, 288, "weight buffer", 288, 288)):
-        found = evaluated(buffer, weights)
-        assert isinstance(found, DoesNotFit)
-        assert (found.store, found.needed, found.available) == (store, needed, available)
-        assert sum(use.bytes for use in found.uses if use.kind == "weights") == 288
-        assert sum(use.bytes for use in found.uses if use.kind == "map") == 224
+        cost = evaluated(buffer, weights)
+        assert isinstance(cost, DoesNotFit)
+        assert (cost.store, cost.needed, cost.available) == (store, needed, available)
+        assert sum(use.bytes for use in cost.uses if use.kind == "weights") == 288
+        assert sum(use.bytes for use in cost.uses if use.kind == "map") == 224
 
 
 def test_more_of_either_buffer_never_costs_more_bytes() -> None:
@@ -175,10 +175,10 @@ def test_auto_is_never_worse_than_one_mode_alone() -> None:
     better = 0
     for seed in range(400_000, 400_070):
         rng, graph, hardware = some_case(seed, 4, 12)
-        found = least_by_scheme(Dataflow.of(graph), hardware, list(Traffic)[int(rng.integers(2))], epilogue=bool(rng.random() < 0.5))
-        alone = min(found[scheme] for scheme in SCHEMES if scheme != "auto")
-        assert found["auto"] <= alone, f"seed {seed}, {hardware}: {found}"
-        better += found["auto"] < alone
+        least = least_by_scheme(Dataflow.of(graph), hardware, list(Traffic)[int(rng.integers(2))], epilogue=bool(rng.random() < 0.5))
+        alone = min(least[scheme] for scheme in SCHEMES if scheme != "auto")
+        assert least["auto"] <= alone, f"seed {seed}, {hardware}: {least}"
+        better += least["auto"] < alone
     assert better > 2
 
 
@@ -191,9 +191,9 @@ def test_a_group_of_the_simpler_problem_moves_no_more_in_auto() -> None:
         assert model.simpler is not None
         for mask in Oracle(graph).legal_groups():
             if isinstance(before := model.simpler.evaluate(mask), Cost):
-                found = model.evaluate(mask)
-                assert isinstance(found, Cost)
-                assert found.dram_bytes <= before.dram_bytes
+                cost = model.evaluate(mask)
+                assert isinstance(cost, Cost)
+                assert cost.dram_bytes <= before.dram_bytes
                 groups += 1
     assert groups > 500
 
@@ -207,9 +207,9 @@ def test_more_buffer_never_costs_more_bytes(scheme: str, traffic: Traffic) -> No
         elements = sum(tensor.elements for tensor in graph.tensors.values())
         sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int)).tolist()
         costs = GroupCosts(Dataflow.of(graph), Hardware(sizes[-1]), traffic, scheme=scheme)
-        found = [optimum(costs.at(size)).dram_bytes for size in sizes]
-        assert found == sorted(found, reverse=True), f"seed {seed}, {scheme}: {dict(zip(sizes, found, strict=True))}"
-        steps += len(set(found)) - 1
+        moved = [optimum(costs.at(size)).dram_bytes for size in sizes]
+        assert moved == sorted(moved, reverse=True), f"seed {seed}, {scheme}: {dict(zip(sizes, moved, strict=True))}"
+        steps += len(set(moved)) - 1
     assert steps > 18  # buffers that are worth something
 
 
@@ -232,16 +232,16 @@ def real():
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "vgg16"])
 @pytest.mark.parametrize("kib", [256, 1024])
 def test_auto_is_never_worse_than_one_mode_alone_on_real_networks(real, name: str, kib: int) -> None:
-    found = least_by_scheme(real(name), Hardware(kib * KIB, element_bytes=1, bias_bytes=4), Traffic.TILED, epilogue=True)
-    assert found["auto"] <= min(found.values())
+    least = least_by_scheme(real(name), Hardware(kib * KIB, element_bytes=1, bias_bytes=4), Traffic.TILED, epilogue=True)
+    assert least["auto"] <= min(least.values())
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_more_buffer_never_costs_more_bytes_on_a_real_network(real, scheme: str) -> None:
     costs = GroupCosts(real("resnet18"), Hardware(KIB, element_bytes=1), scheme=scheme)
-    found = [optimum(costs.at(kib * KIB)).dram_bytes for kib in (64, 128, 256, 512, 1024, 2048, 4096)]
-    assert found == sorted(found, reverse=True)
-    assert found[-1] < found[0]
+    moved = [optimum(costs.at(kib * KIB)).dram_bytes for kib in (64, 128, 256, 512, 1024, 2048, 4096)]
+    assert moved == sorted(moved, reverse=True)
+    assert moved[-1] < moved[0]
 
 
 @pytest.mark.parametrize(("name", "mib"), [("resnet18", 2), ("resnet50", 3), ("mobilenet_v2", 3), ("squeezenet1_1", 2), ("vgg16", 7)])
@@ -276,16 +276,16 @@ def test_a_group_that_does_not_fit_is_explained_by_the_mode_that_needs_the_least
         flow = Dataflow.of(graph)
         costs = GroupCosts(flow, hardware, scheme="auto", epilogue=False)
         for mask in Oracle(graph).legal_groups():
-            found = costs.evaluate(mask)
-            if isinstance(found, DoesNotFit):
+            cost = costs.evaluate(mask)
+            if isinstance(cost, DoesNotFit):
                 needs = {"lbdf": costs.groups.line_need(mask), "resident": costs.modes["resident"].need(mask)}
                 banded = costs.modes["brr"]
                 assert isinstance(banded, InBands)
                 if choices := banded.bands.choices(mask):
                     needs["brr"] = choices[-1].buffer_bytes
-                assert costs.least_need(mask) == (min(needs, key=needs.__getitem__), found.needed)
-                assert found.needed == min(needs.values())
-                assert found.available == hardware.buffer_bytes
+                assert costs.least_need(mask) == (min(needs, key=needs.__getitem__), cost.needed)
+                assert cost.needed == min(needs.values())
+                assert cost.available == hardware.buffer_bytes
                 seen.add(min(needs, key=needs.__getitem__))
     assert seen == {"lbdf", "resident", "brr"}
 

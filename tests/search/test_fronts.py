@@ -39,14 +39,14 @@ def every_front(graph: Graph, costs: GroupCosts, ways: GroupFigures) -> set[Figu
     by_lowest: dict[int, list[int]] = {1 << i: [] for i in range(len(order))}
     for mask in legal:
         by_lowest[mask & -mask].append(mask)
-    found: set[Figures] = set()
+    front: set[Figures] = set()
     for scheme in partitions(by_lowest, (1 << len(order)) - 1):
         if oracle.acyclic(scheme):
             sums = {Figures(0, 0, 0)}
             for mask in scheme:
                 sums = kept({figures + way for figures in sums for way in ways(legal[mask])})
-            found |= sums
-    return kept(found)
+            front |= sums
+    return kept(front)
 
 
 @cache
@@ -71,9 +71,9 @@ def test_corners_are_those_of_every_scheme_in_every_way(axes: tuple[str, ...]) -
     several = 0
     for seed in SEEDS:
         costs, ways, wanted = small_job(seed)
-        rng, found = np.random.default_rng(seed), [*supported(costs, ways, ways.least, run, solve(costs).groups, axes)]
-        corners = {corner.choice.figures for corner in found}
-        assert all(corner.value == corner.bound for corner in found), f"seed {seed}"
+        rng, exact = np.random.default_rng(seed), [*supported(costs, ways, ways.least, run, solve(costs).groups, axes)]
+        corners = {corner.choice.figures for corner in exact}
+        assert all(corner.value == corner.bound for corner in exact), f"seed {seed}"
         assert corners <= wanted, f"seed {seed}"
         several += len(corners) > len(axes)
         for _ in range(100):  # no weights have a plan below all corners
@@ -88,16 +88,18 @@ def test_sampled_plans_are_plans_and_none_is_better_than_an_optimum() -> None:
     for seed in SEEDS:
         costs, ways, wanted = small_job(seed)
         start = [corner.choice for corner in supported(costs, ways, ways.least, run, solve(costs).groups, tuple(AXES))]
-        found, interrupted = evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed))
+        sampled, interrupted = evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed))
         assert not interrupted
-        assert {choice.figures for choice in start} <= {choice.figures for choice in found}, "an exact plan is lost"
-        for choice in found:
+        assert {choice.figures for choice in start} <= {choice.figures for choice in sampled}, "an exact plan is lost"
+        for choice in sampled:
             assert choice.figures == best_sum(ways, choice), f"seed {seed}"
             assert not any(dominates(choice.figures, point) for point in wanted), f"seed {seed}"
-        assert all(efficient([choice.figures for choice in found]))
+        assert all(efficient([choice.figures for choice in sampled]))
         if seed == 0:
-            assert evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed)) == (found, False), "a seed gives the same plans"
-        inside += len(found) > len({choice.figures for choice in start})
+            assert evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed)) == (sampled, False), (
+                "a seed gives the same plans"
+            )
+        inside += len(sampled) > len({choice.figures for choice in start})
     assert inside
 
 
@@ -179,10 +181,10 @@ def test_hypervolume_is_what_a_hand_counts() -> None:
 
 def test_a_knee_is_where_a_staircase_bends() -> None:
     sizes = [64, 128, 256, 512, 1024]
-    found = knee(sizes, [100, 60, 20, 18, 16])
-    assert found is not None
-    assert (found.at, found.end, round(found.before, 3), round(found.behind, 3)) == (2, 4, 0.4, 0.02)
-    assert found.depth == pytest.approx(80 / 84 - 2 / 4)
+    bend = knee(sizes, [100, 60, 20, 18, 16])
+    assert bend is not None
+    assert (bend.at, bend.end, round(bend.before, 3), round(bend.behind, 3)) == (2, 4, 0.4, 0.02)
+    assert bend.depth == pytest.approx(80 / 84 - 2 / 4)
     assert knee(sizes, [100, 80, 60, 40, 20]) is None  # on the chord
     assert knee(sizes, [100, 99, 98, 97, 20]) is None  # above it
     assert knee(sizes, [10, 20, 30, 40, 50]) is None  # the smallest is the best

@@ -50,10 +50,10 @@ def test_estimates_that_are_never_too_small_lead_to_the_optimum_with_fewer_evalu
     for seed in range(12):
         real, model, optimistic_costs = job(seed, share)
         start = solve(real.model)
-        found = solve_lazily(model, optimistic_costs, SearchOptions(start=(start.groups,)))
+        lazy = solve_lazily(model, optimistic_costs, SearchOptions(start=(start.groups,)))
         wanted = solve(real, SearchOptions(start=(start.groups,)))
-        assert found.dram_bytes == wanted.dram_bytes == sum(cost.dram_bytes for cost in map(real.price, found.groups) if cost), f"seed {seed}"
-        assert found.lower_bound_bytes <= wanted.lower_bound_bytes
+        assert lazy.dram_bytes == wanted.dram_bytes == sum(cost.dram_bytes for cost in map(real.price, lazy.groups) if cost), f"seed {seed}"
+        assert lazy.lower_bound_bytes <= wanted.lower_bound_bytes
         asked, saved = asked + optimistic_costs.evaluated, saved + real.ways.timed - optimistic_costs.evaluated  # type: ignore[attr-defined]
     assert saved > asked / 2
 
@@ -63,13 +63,13 @@ def test_what_guided_searches_return_is_what_the_evaluator_says(search) -> None:
     for seed in range(4):
         real, model, optimistic_costs = job(seed, 1.0, noise=0.3)
         start = solve(real.model)
-        found = search(model, SearchOptions(budget=60, seed=seed, start=(start.groups,), settle=settling(model, optimistic_costs)))
-        cycles = [cost.dram_bytes for cost in map(real.price, found.groups) if cost]
-        assert found.dram_bytes == sum(cycles) and len(cycles) == len(found.groups), f"seed {seed}"
-        assert found.dram_bytes <= sum(cost.dram_bytes for cost in map(real.price, start.groups) if cost)
-        for value, _, groups in found.front:
+        best = search(model, SearchOptions(budget=60, seed=seed, start=(start.groups,), settle=settling(model, optimistic_costs)))
+        cycles = [cost.dram_bytes for cost in map(real.price, best.groups) if cost]
+        assert best.dram_bytes == sum(cycles) and len(cycles) == len(best.groups), f"seed {seed}"
+        assert best.dram_bytes <= sum(cost.dram_bytes for cost in map(real.price, start.groups) if cost)
+        for value, _, groups in best.front:
             assert value == sum(cost.dram_bytes for cost in map(real.price, groups) if cost)
-        assert found.plans_evaluated == search(real, SearchOptions(budget=60, seed=seed, start=(start.groups,))).plans_evaluated
+        assert best.plans_evaluated == search(real, SearchOptions(budget=60, seed=seed, start=(start.groups,))).plans_evaluated
 
 
 def test_a_job_with_a_surrogate_is_no_worse_than_where_it_began_and_its_figures_are_real() -> None:
@@ -77,9 +77,9 @@ def test_a_job_with_a_surrogate_is_no_worse_than_where_it_began_and_its_figures_
         _, costs = random_job(seed)
         figures, start = GroupFigures(costs), solve(costs)
         config = Config("model", costs.hardware, scheme="auto", search=SearchConfig(objective="cycles", surrogate=True))
-        found = plan_for(costs, config, start, None)
-        assert found.figures is not None and found.bound <= found.figures.cycles
-        assert found.figures.cycles <= sum(min(way.cycles for way in figures(group)) for group in start.groups)
-        assert found.figures.cycles == sum(min(way.cycles for way in figures(group)) for group in found.result.groups)
+        planned = plan_for(costs, config, start, None)
+        assert planned.figures is not None and planned.bound <= planned.figures.cycles
+        assert planned.figures.cycles <= sum(min(way.cycles for way in figures(group)) for group in start.groups)
+        assert planned.figures.cycles == sum(min(way.cycles for way in figures(group)) for group in planned.result.groups)
     with pytest.raises(InvalidConfig, match="found true with objective energy"):
         SearchConfig(objective="energy", surrogate=True)

@@ -83,8 +83,8 @@ def test_the_mapping_type_is_that_of_the_most_complex_pair() -> None:
         node("Mul", "x v", "spread"), node("Add", "x y", "alike"), node("Mul", "x c", "scaled"), node("Conv", "alike w", "conv"),
         node("Clip", "spread", "clipped"), x=(1, 4, 6, 6), y=(1, 4, 6, 6), v=(1, 4, 1, 1), c=(4, 1, 1), w=(4, 4, 1, 1),
     )  # fmt: skip
-    found = {call.operator.name: mapping_of(call) for call in Dataflow.of(graph).calls}
-    assert found == {"spread": O2M, "alike": O2O, "scaled": O2O, "conv": M2M, "clipped": O2O}
+    mappings = {call.operator.name: mapping_of(call) for call in Dataflow.of(graph).calls}
+    assert mappings == {"spread": O2M, "alike": O2O, "scaled": O2O, "conv": M2M, "clipped": O2O}
 
 
 # -- TVM's rules
@@ -140,9 +140,9 @@ def test_plans_are_legal_and_priced_by_the_same_judge(name: str) -> None:
         graph = random_graph(rng, int(rng.integers(1, 9)))
         for hardware in (UNLIMITED, random_hardware(rng, graph)):
             model = model_of(graph, hardware)
-            found = PLANNERS[name](model)
-            assert assert_legal(model, found.groups) == found.dram_bytes, seed
-            assert sorted(i for group in found.groups for i in bits(group)) == list(range(len(model.dataflow)))
+            planned = PLANNERS[name](model)
+            assert assert_legal(model, planned.groups) == planned.dram_bytes, seed
+            assert sorted(i for group in planned.groups for i in bits(group)) == list(range(len(model.dataflow)))
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -154,7 +154,7 @@ def test_the_dynamic_program_finds_the_best_of_what_types_allow(strict: bool) ->
         model = model_of(graph, UNLIMITED if seed % 2 else random_hardware(rng, graph))
         rules = TypeRules.of(model.dataflow, strict=strict)
         blocks, best, anything = grow_blocks(model, strict=strict), solve_by_types(model, strict=strict), solve(model)
-        assert all(rules.allow(group) for found in (blocks, best) for group in found.groups if group & (group - 1)), seed
+        assert all(rules.allow(group) for planned in (blocks, best) for group in planned.groups if group & (group - 1)), seed
         assert anything.dram_bytes <= best.dram_bytes <= blocks.dram_bytes, seed
         better += best.dram_bytes < blocks.dram_bytes
         fewer += anything.dram_bytes < best.dram_bytes

@@ -80,14 +80,14 @@ def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, 
         partitions = recorded(model)
         best = solve(model)
         assert best.proof == "optimal"
-        found = search(model, SearchOptions(budget=60, seed=seed, partitions=partitions))
+        searched = search(model, SearchOptions(budget=60, seed=seed, partitions=partitions))
         costs = [
             assert_legal(model, ordered)
             for plan in dict.fromkeys(partitions.counted)
             if (ordered := partitions.executable(plan)) is not None  # None: groups that wait for one another
         ]
         assert len(costs) == len(set(partitions.counted))
-        assert found.dram_bytes == min(costs) == assert_legal(model, found.groups)
+        assert searched.dram_bytes == min(costs) == assert_legal(model, searched.groups)
         assert min(costs) >= best.dram_bytes, f"seed {seed}"
 
 
@@ -95,10 +95,10 @@ def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, 
 def test_plans_of_mobilenet_v2_are_legal_and_near_the_optimum(search: Search, gap: float) -> None:
     model = model_for(mobilenet(), Hardware(128 * KIB), Traffic.PAPER)
     best = solve(model)
-    found = search(model, SearchOptions(budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes))
-    assert assert_legal(model, found.groups) == found.dram_bytes >= best.dram_bytes
-    assert found.gap < gap
-    assert found.proof == ("optimal" if found.dram_bytes == best.dram_bytes else "bound")
+    searched = search(model, SearchOptions(budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes))
+    assert assert_legal(model, searched.groups) == searched.dram_bytes >= best.dram_bytes
+    assert searched.gap < gap
+    assert searched.proof == ("optimal" if searched.dram_bytes == best.dram_bytes else "bound")
 
 
 @pytest.mark.parametrize("search", [improve, evolve])
@@ -185,11 +185,11 @@ def test_dice_are_fair_and_fixed() -> None:
 def test_exactly_the_budget_is_evaluated(search: Search, budget: int) -> None:
     told: list[tuple[int, int]] = []
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    found = search(model, SearchOptions(budget=budget, seed=0, progress=lambda done, _, best, __: told.append((done, best or 0))))
-    assert found.plans_evaluated == budget
-    assert told[-1:] == ([(budget, found.dram_bytes)] if budget else [])
+    searched = search(model, SearchOptions(budget=budget, seed=0, progress=lambda done, _, best, __: told.append((done, best or 0))))
+    assert searched.plans_evaluated == budget
+    assert told[-1:] == ([(budget, searched.dram_bytes)] if budget else [])
     assert told == sorted(told, key=lambda item: (item[0], -item[1]))
-    assert_legal(model, found.groups)
+    assert_legal(model, searched.groups)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -202,9 +202,9 @@ def test_ctrl_c_returns_the_best_so_far(search: Search) -> None:
             raise KeyboardInterrupt
 
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    found = search(model, SearchOptions(budget=10**9, seed=0, progress=stop))
-    assert 200 <= found.plans_evaluated < 10_000
-    assert found.dram_bytes == seen[-1] == assert_legal(model, found.groups)
+    searched = search(model, SearchOptions(budget=10**9, seed=0, progress=stop))
+    assert 200 <= searched.plans_evaluated < 10_000
+    assert searched.dram_bytes == seen[-1] == assert_legal(model, searched.groups)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -213,9 +213,9 @@ def test_the_time_limit_holds(search: Search, monkeypatch: pytest.MonkeyPatch) -
     looks = count()
     monkeypatch.setattr(time, "perf_counter", lambda: next(looks) / 100)
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    found = search(model, SearchOptions(budget=10**9, seed=0, time_limit=0.5))
-    assert 0 < found.plans_evaluated < 10**9
-    assert 0.5 <= found.seconds < 2
+    searched = search(model, SearchOptions(budget=10**9, seed=0, time_limit=0.5))
+    assert 0 < searched.plans_evaluated < 10**9
+    assert 0.5 <= searched.seconds < 2
     assert search(model, SearchOptions(budget=10, seed=0, time_limit=0.0)).plans_evaluated == 0
 
 
@@ -244,10 +244,10 @@ def test_a_given_split_is_tried_before_a_random_one(search: Search) -> None:
         asked.append(group)
         return [1 << i for i in bits(group)] if len(asked) % 2 else None
 
-    found = search(model, SearchOptions(budget=50, seed=0, split=split))
+    searched = search(model, SearchOptions(budget=50, seed=0, split=split))
     assert asked
     assert all(model.price(group) is None for group in asked)
-    assert_legal(model, found.groups)
+    assert_legal(model, searched.groups)
 
 
 def test_decoded_genomes_are_connected_convex_and_acyclic_and_encode_undoes_decode() -> None:
@@ -299,13 +299,13 @@ def test_links_of_a_map_with_many_readers_grow_with_the_readers() -> None:
 def test_the_front_holds_legal_plans_that_nothing_counted_beats(recorded: Callable[[CostModel], Recorded]) -> None:
     model = model_for(ladder(), Hardware(16 * KIB))
     partitions = recorded(model)
-    found = evolve(model, SearchOptions(budget=400, seed=0, partitions=partitions))
-    assert len(found.front) > 2
-    points = [(dram, buffer) for dram, buffer, _ in found.front]
+    searched = evolve(model, SearchOptions(budget=400, seed=0, partitions=partitions))
+    assert len(searched.front) > 2
+    points = [(dram, buffer) for dram, buffer, _ in searched.front]
     assert points == sorted(points)
     assert [b for _, b in points] == sorted({b for _, b in points}, reverse=True)
-    assert points[0][0] == found.dram_bytes
-    for dram, buffer, groups in found.front:
+    assert points[0][0] == searched.dram_bytes
+    for dram, buffer, groups in searched.front:
         assert assert_legal(model, groups) == dram
         assert partitions.required_bytes(groups) == buffer
     for plan in partitions.counted:
@@ -350,10 +350,10 @@ class Spied(SearchOptions):
     read: set[str] = field(default_factory=set)
 
     def __getattribute__(self, name: str) -> object:
-        found = super().__getattribute__(name)
+        value = super().__getattribute__(name)
         if name in SearchOptions.__dataclass_fields__:
             super().__getattribute__("read").add(name)
-        return found
+        return value
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -372,27 +372,27 @@ def test_groups_evaluated_are_the_prices_asked_and_a_proof_is_a_bound_that_is_re
         graph = random_graph(rng, 8)
         model = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), scheme=("auto", "lbdf")[seed % 2])
         asked: list[int] = []
-        found = METHODS[method].run(Watched(model, asked.append), replace(FEW, budget=60))
-        assert found.groups_evaluated == len(asked) > 0
-        assert 0 < found.plans_evaluated <= 60
-        assert found.history[-1][1] == found.dram_bytes
-        assert found.lower_bound_bytes >= model.least_bytes
-        assert not found.interrupted
+        searched = METHODS[method].run(Watched(model, asked.append), replace(FEW, budget=60))
+        assert searched.groups_evaluated == len(asked) > 0
+        assert 0 < searched.plans_evaluated <= 60
+        assert searched.history[-1][1] == searched.dram_bytes
+        assert searched.lower_bound_bytes >= model.least_bytes
+        assert not searched.interrupted
         best = solve(model).dram_bytes
         told = METHODS[method].run(model, replace(FEW, budget=60, lower_bound_bytes=best))
-        assert (told.lower_bound_bytes, told.dram_bytes) == (best, found.dram_bytes)
-        assert told.proof == ("optimal" if found.dram_bytes == best else "bound")
-        assert METHODS[method].proves <= (found.proof == "optimal")
+        assert (told.lower_bound_bytes, told.dram_bytes) == (best, searched.dram_bytes)
+        assert told.proof == ("optimal" if searched.dram_bytes == best else "bound")
+        assert METHODS[method].proves <= (searched.proof == "optimal")
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("asked", [0, 1, 5])
 def test_every_method_stops_when_it_is_told_to_and_says_so(method: str, asked: int) -> None:
     model, times = model_for(ladder(3), Hardware(3 * KIB)), count()
-    found = METHODS[method].run(model, replace(FEW, stop=lambda: next(times) >= asked))
-    assert found.interrupted
-    assert found.method == method
-    assert found.dram_bytes == assert_legal(model, found.groups)
+    searched = METHODS[method].run(model, replace(FEW, stop=lambda: next(times) >= asked))
+    assert searched.interrupted
+    assert searched.method == method
+    assert searched.dram_bytes == assert_legal(model, searched.groups)
     in_no_time = METHODS[method].run(model, replace(FEW, time_limit=0.0))
     assert not in_no_time.interrupted
     assert in_no_time.dram_bytes == assert_legal(model, in_no_time.groups)
@@ -411,11 +411,11 @@ def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(m
         if next(again) == at:
             raise KeyboardInterrupt
 
-    found = METHODS[method].run(Watched(model, break_off), FEW)
-    assert found.interrupted
-    assert found.method == method
-    assert found.dram_bytes == assert_legal(model, found.groups)
-    assert found.lower_bound_bytes <= whole.dram_bytes <= found.dram_bytes or not METHODS[method].proves
+    searched = METHODS[method].run(Watched(model, break_off), FEW)
+    assert searched.interrupted
+    assert searched.method == method
+    assert searched.dram_bytes == assert_legal(model, searched.groups)
+    assert searched.lower_bound_bytes <= whole.dram_bytes <= searched.dram_bytes or not METHODS[method].proves
 
 
 def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
@@ -423,9 +423,9 @@ def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
     partitions = Partitions(model)
     blocks = [1 << i for i in range(len(model.dataflow))]
     blocks[0] = 0b11  # the second operator has not been told yet
-    found = one_scheme("tvm", partitions, SearchBudget(model, SearchOptions(), lambda: partitions.asked), blocks)
-    assert found.groups[0] == 0b11
-    assert found.dram_bytes == assert_legal(model, found.groups)
+    scheme = one_scheme("tvm", partitions, SearchBudget(model, SearchOptions(), lambda: partitions.asked), blocks)
+    assert scheme.groups[0] == 0b11
+    assert scheme.dram_bytes == assert_legal(model, scheme.groups)
 
 
 def test_exact_says_no_bytes_before_it_has_a_plan() -> None:

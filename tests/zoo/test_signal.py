@@ -137,9 +137,9 @@ def test_estimated_variance_is_that_of_a_run(name: str, watched: str, seed: int)
     del model.graph.output[:]
     model.graph.output.extend([v for v in values if re.search(watched, v.name)])
     run = session(model)
-    for made, found in zip(run.get_outputs(), outputs(run, noise(row, seed)), strict=True):
-        ratio = float(found.var(dtype=np.float64)) / net.values[made.name].moments.variance
-        assert 1 / 2.5 < ratio < 2.5, f"{made.name}: measured variance is {ratio:.2f} of the estimate"
+    for output, signal in zip(run.get_outputs(), outputs(run, noise(row, seed)), strict=True):
+        ratio = float(signal.var(dtype=np.float64)) / net.values[output.name].moments.variance
+        assert 1 / 2.5 < ratio < 2.5, f"{output.name}: measured variance is {ratio:.2f} of the estimate"
 
 
 def skeleton() -> ModuleType:

@@ -76,15 +76,15 @@ async def slave_errors_stop_the_accelerator(dut: Any) -> None:
     )  # fmt: skip
     for half, method, place, queue, index in cases:
         good = breaks(half, method, place, place + 1)
-        status, found = await bench.run(program, bench.memory)
+        status, memory = await bench.run(program, bench.memory)
         setattr(half, method, good)
         assert status == FAILED
         assert await bench.fault() == (Error.BUS, queue, index)
-        changed = np.flatnonzero(found != bench.memory)
+        changed = np.flatnonzero(memory != bench.memory)
         assert queue is Queue.STORE or not changed.size
         assert not changed.size or (changed[0] >= 0x20040 and changed[-1] < 0x20040 + 300 * BEAT_BYTES)
     # It works again afterwards.
-    status, found = await bench.run(program, bench.memory)
+    status, memory = await bench.run(program, bench.memory)
     assert status == DONE
-    assert np.array_equal(found, emulate(program, bench.memory, write_region=WRITABLE).memory)
+    assert np.array_equal(memory, emulate(program, bench.memory, write_region=WRITABLE).memory)
     assert await bench.fault() == (0, 0, 0)

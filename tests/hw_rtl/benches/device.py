@@ -259,7 +259,7 @@ async def regions_end_at_their_last_byte(dut: Any) -> None:
         moved = (read[0] + read_move[0], read[1] + read_move[1], out[0] + write_move[0], out[1] + write_move[1])
         names = (Register.READ_BASE, Register.READ_LIMIT, Register.WRITE_BASE, Register.WRITE_LIMIT)
         bench.monitor.writable = (moved[2] + -moved[2] % BEAT_BYTES, moved[3] // BEAT_BYTES * BEAT_BYTES)
-        status, found = await bench.run(program, bench.memory, place | dict(zip(names, moved, strict=True)))
+        status, memory = await bench.run(program, bench.memory, place | dict(zip(names, moved, strict=True)))
         wanted = bench.memory.copy()
         wanted[place[Register.PROGRAM_ADDRESS] :][:size] = np.frombuffer(program, np.uint8)
         if queue is None:
@@ -268,8 +268,8 @@ async def regions_end_at_their_last_byte(dut: Any) -> None:
         else:
             assert status == FAILED, moved
             assert (await bench.fault())[:2] == (Error.REGION, queue), moved
-            wanted[slice(*out)] = found[slice(*out)]
-        assert np.array_equal(found, wanted), moved
+            wanted[slice(*out)] = memory[slice(*out)]
+        assert np.array_equal(memory, wanted), moved
 
 
 # Runs that are given up
@@ -297,9 +297,9 @@ async def memory_that_falls_silent_ends_a_run_and_may_answer_later(dut: Any, abo
     await ClockCycles(dut.axi_clk, 400)
     assert await bench.read(Register.STATUS) == FAILED
     bench.monitor.quiet()
-    status, found = await bench.run(program, bench.memory)
+    status, memory = await bench.run(program, bench.memory)
     assert status == DONE
-    assert np.array_equal(found, emulate(program, bench.memory, write_region=WRITABLE).memory)
+    assert np.array_equal(memory, emulate(program, bench.memory, write_region=WRITABLE).memory)
 
 
 LONG = """
@@ -339,8 +339,8 @@ async def a_run_that_is_aborted_drains_and_the_next_one_succeeds(dut: Any, press
         before = dict(bench.monitor.requests)
         await ClockCycles(dut.axi_clk, 40)
         assert dict(bench.monitor.requests) == before
-        found = np.frombuffer(bench.ram.read(0, len(done)), np.uint8)
-        assert ((found == bench.memory) | (found == done)).all()
+        memory = np.frombuffer(bench.ram.read(0, len(done)), np.uint8)
+        assert ((memory == bench.memory) | (memory == done)).all()
         counted = await bench.counters()
         assert counted[Counter.CYCLES] < 6000
         assert counted[Counter.WRITTEN_OUTPUT] == bench.monitor.bytes["w"] - written  # beats without strobes only end their burst

@@ -82,11 +82,11 @@ class Pool:
             sums = pooled((data if d["a_unsigned"] else data.view(np.int8)).astype(np.int64), d, row, count)
             if d["scale"] == Scale.SCALAR:
                 sums = scaled(sums, Multipliers(np.array(d["multiplier"]), np.array(d["shift"]))) + d["o_zero"]
-            made = np.clip(sums, d["low"], d["high"]).astype(np.uint8)
+            pixels = np.clip(sums, d["low"], d["high"]).astype(np.uint8)
             channels = d["out_tail"] if block == blocks - 1 else LANES
             for k in range(count):
                 place = d["o_base"] + (row + k) % d["o_slots"] * d["o_slot_words"] + block * d["o_block_words"]
-                wanted |= {place + x: made[k, x, :channels] for x in range(d["o_width"])}
+                wanted |= {place + x: pixels[k, x, :channels] for x in range(d["o_width"])}
         assert sorted(self.written) == sorted(wanted), d  # every word once, and none beside
         for place, data in wanted.items():
             assert self.buffer[place, : len(data)].tolist() == data.tolist(), (place, d)

@@ -67,13 +67,13 @@ class Monitor:
                 if not self.see(f"{channel}valid"):
                     assert channel not in self.held, f"{channel}: taken back"
                     continue
-                found = tuple(self.see(channel + name) for name in names)
-                assert self.held.get(channel, found) == found, f"{channel}: changed before it was taken"
-                self.held[channel] = found
+                offered = tuple(self.see(channel + name) for name in names)
+                assert self.held.get(channel, offered) == offered, f"{channel}: changed before it was taken"
+                self.held[channel] = offered
                 if self.see(f"{channel}ready"):
                     del self.held[channel]
                     self.requests[channel] += 1
-                    self.taken(channel, found)
+                    self.taken(channel, offered)
 
     def taken(self, channel: str, signals: tuple[int, ...]) -> None:
         if channel in ("ar", "aw"):
@@ -187,8 +187,8 @@ class Bench:
 
     async def fault(self) -> tuple[int, int, int]:
         """Error, who found it, and where."""
-        found = Register.ERROR.layout.unpack(await self.read(Register.ERROR))
-        return found["code"], found["queue"], await self.read(Register.ERROR_INDEX)
+        fields = Register.ERROR.layout.unpack(await self.read(Register.ERROR))
+        return fields["code"], fields["queue"], await self.read(Register.ERROR_INDEX)
 
     async def counters(self) -> dict[Counter, int]:
         data = (await self.lite.read(Register.COUNTERS, 8 * len(Counter))).data
@@ -198,9 +198,9 @@ class Bench:
 async def agrees(bench: Bench, program: bytes, memory: np.ndarray, wanted: Emulation) -> None:
     """The program does what the emulator does; its counters say what the monitor has seen."""
     bench.monitor.bytes.clear()
-    status, found = await bench.run(program, memory)
+    status, left = await bench.run(program, memory)
     assert status == DONE
-    different = np.flatnonzero(found != wanted.memory)  # guard bytes: all of memory
+    different = np.flatnonzero(left != wanted.memory)  # guard bytes: all of memory
     assert not different.size, f"{different.size} bytes differ, the first at {different[0]:#x}"
     counted = await bench.counters()
     for kind in Class:
