@@ -338,6 +338,9 @@ from lfopt.ir import (
     unfold as unfold,
 )
 from lfopt.ir import (
+    unfused_steps as unfused_steps,
+)
+from lfopt.ir import (
     whole as whole,
 )
 from lfopt.ir import (

@@ -32,6 +32,10 @@ class Screen(Console):
     verbose = False  # whether progress is lines
     silent = False  # whether there is none
 
+    def follow(self) -> None:
+        """As wide as $COLUMNS or the terminal say now; without it, as they said when the console was made."""
+        self._width = None
+
     def on_broken_pipe(self) -> None:
         """Nobody reads any more."""
         leave()
@@ -43,6 +47,8 @@ err = Screen(stderr=True, highlight=False)
 
 def begin(*, quiet: bool, verbose: bool, json: bool) -> None:
     """What is printed in this run: nothing but errors, notes and JSON where it is `quiet`, or where `json` is the standard output."""
+    for console in (out, err):
+        console.follow()
     out.quiet = quiet or json
     err.quiet = False
     err.verbose = verbose and not quiet
