@@ -331,7 +331,8 @@ def test_codegen_says_why_kernels_were_chosen(here, tmp_path: Path) -> None:
     search(Config(str(tmp_path / "m.onnx"), Hardware(1 << 20, element_bytes=4), scheme="auto"), tmp_path / "plan")
     done = here("codegen", tmp_path / "plan", "--target", "c99", "--why", "--json", tmp_path / "why.json")
     assert done.returncode == 0, done.stderr
-    assert all(len(line) <= 80 for line in done.stdout.splitlines()[:20])
+    wide = [line for line in done.stdout.splitlines() if len(line) > 80 and str(tmp_path) not in line]
+    assert wide == []
     kernels = json.loads((tmp_path / "why.json").read_text())["kernels"]
     assert [one["kernel"] for one in kernels] == ["direct convolution"] * 2
     assert [[*one["refused"]] for one in kernels] == [["Winograd convolution", "depthwise convolution", "matrix-vector product"]] * 2

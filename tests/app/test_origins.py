@@ -13,7 +13,6 @@ from codegen.emit import emit_c
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.origins import named_table
 from lfopt.app.report.stages import by_path
-from lfopt.app.screen import out
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware, Origin
 from lfopt.rewrite.simplify import simplify
@@ -31,7 +30,7 @@ def test_generated_c_says_where_groups_are_from() -> None:
 
 def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     onnx.save(block(), tmp_path / "m.onnx")
-    monkeypatch.setattr(out, "width", 160)
+    monkeypatch.setenv("COLUMNS", "160")
     commands = (
         ("search", "--model", tmp_path / "m.onnx", "--buffer", "64KiB", "--out", tmp_path / "plan"),
         ("simulate", tmp_path / "plan"),
@@ -39,13 +38,13 @@ def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(here, tmp_
     )
     for command in commands:
         assert "layer1.0" in here(*command).stdout, command
-    monkeypatch.setattr(out, "width", 80)
+    monkeypatch.setenv("COLUMNS", "80")
     narrow = here("simulate", tmp_path / "plan").stdout
     assert "layer1.0" not in narrow and "node_conv2d .. node_relu" in narrow
 
 
 def test_a_table_without_modules_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out, "width", 130)
+    monkeypatch.setenv("COLUMNS", "130")
     shown = [named_table(("name", "bytes"), [("conv", "1"), ("relu", "2")], modules) for modules in (["", ""], ["net.conv", ""])]
     tables = [table for table in shown if isinstance(table, Table)]
     assert [[column.header for column in table.columns] for table in tables] == [["name", "bytes"], ["name", "module", "bytes"]]
