@@ -141,6 +141,7 @@ def _row(make: Callable[[], nn.Module], shape: tuple[int, ...], threads: int, ro
         least = dict.fromkeys(calls, float("inf"))
         for _ in range(rounds):
             for name, call in calls.items():
+                call(x)  # while threads of whoever was called before still spin
                 start = time.perf_counter()
                 call(x)
                 least[name] = min(least[name], time.perf_counter() - start)
