@@ -52,11 +52,11 @@ class BeyondFormulas(Formulas):
 
     def by_slices(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode sliced; infinite where the group is no segment."""
-        return self._planned(self._sliced, members)
+        return self._planned("sliced", members)
 
     def by_gates(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode gated; infinite where the group is none of a block around a gate."""
-        return self._planned(self._gated, members)
+        return self._planned("gated", members)
 
     def by_strips(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode strips; infinite where the group cannot run so."""
@@ -75,16 +75,11 @@ class BeyondFormulas(Formulas):
         return Groups(self.flow, self.hardware)
 
     @cached_property
-    def _sliced(self) -> ExecutionMode:
-        return MODES["sliced"](self._groups, SearchSpace(max_recompute=self.max_recompute))
+    def _modes(self) -> dict[str, ExecutionMode]:
+        return {name: MODES[name](self._groups, SearchSpace(max_recompute=self.max_recompute)) for name in ("sliced", "gated")}
 
-    @cached_property
-    def _gated(self) -> ExecutionMode:
-        return MODES["gated"](self._groups, SearchSpace(max_recompute=self.max_recompute))
-
-    @staticmethod
-    def _planned(mode: ExecutionMode, members: np.ndarray) -> np.ndarray:
-        needs = [mode.need(sum(1 << i for i in np.flatnonzero(group).tolist())) for group in members]
+    def _planned(self, mode: str, members: np.ndarray) -> np.ndarray:
+        needs = [self._modes[mode].need(sum(1 << i for i in np.flatnonzero(group).tolist())) for group in members]
         return np.array([need if need < NEVER else np.inf for need in needs], np.float64)
 
     # -- strips ------------------------------------------------------------------------------------------------------------------------------
