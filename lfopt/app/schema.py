@@ -13,6 +13,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from itertools import takewhile
 from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
@@ -282,12 +283,14 @@ def _declarations(kind: type) -> tuple[tuple[ast.AnnAssign, ...], tuple[str, ...
 
 
 def _comments(kind: type) -> dict[str, str]:
-    """The comment behind each field of a dataclass."""
+    """The comment behind each field of a dataclass, or else the lines of comment right above it."""
     declared, lines = _declarations(kind)
     comments: dict[str, str] = {}
     for node in declared:
         rest = lines[(node.end_lineno or 0) - 1].encode()[node.end_col_offset or 0 :].decode()
-        comment = rest.strip().removeprefix("#").strip()
+        above = takewhile(lambda line: line.startswith("#"), map(str.strip, reversed(lines[: node.lineno - 1])))
+        parts = [rest] if rest.strip() else reversed(list(above))
+        comment = " ".join(part.strip().removeprefix("#").strip() for part in parts)
         comments[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
     return comments
 
